@@ -1,8 +1,10 @@
 """The command line as a whole: help, exit codes, errors."""
 
 import errno
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import typer
@@ -12,6 +14,8 @@ from typer.testing import CliRunner
 import predbn
 from predbn import cli
 from predbn.commands.app import DEBUG
+from predbn.commands.help import GROUPS
+from predbn.commands.reference import pages
 from predbn.models import ModelError, zoo
 
 runner = CliRunner()
@@ -46,10 +50,59 @@ def commands(group, path=()):
             yield (*path, name), command
 
 
-def test_help_shows_flags_as_flags_and_examples_as_they_are_typed():
+@pytest.mark.parametrize("columns", [80, 120])
+def test_help_fits_the_terminal_and_has_no_types_and_bounds_of_python(columns):
+    for path, _ in [((), None), *commands(typer.main.get_command(cli.app))]:
+        shown = runner.invoke(cli.app, [*path, "--help"], env={"COLUMNS": str(columns)}).output
+        assert max(map(len, shown.splitlines())) <= columns, path
+        assert not re.search(r"<(bool|str|int|float|path|list\[str\])>|x<=|<=x|\d{10}", shown), path
+
+
+def test_help_of_evaluate_begins_with_a_comparison_and_has_groups():
+    shown = runner.invoke(cli.app, ["evaluate", "--help"], env={"COLUMNS": "80"}).output
+    headings = re.findall(r"^(\w.*)$", shown.split("Examples")[1], re.MULTILINE)
+    groups = ["Model", "Data", "Shifts", "Strategies and methods", "Measurement", "Output", "Engine"]
+    assert [heading for heading in headings if heading in groups or heading == "Options"] == groups
+    first_example = shown.split("predbn evaluate --model")[1]
+    assert "--reference oldcam/ --data newcam/" in first_example
+
+
+def test_ranges_are_in_words():
+    shown = " ".join(runner.invoke(cli.app, ["doctor", "--help"], env={"COLUMNS": "80"}).output.split())
+    assert "Severity of the corruption. [1 to 5; default: 3]" in shown
+    assert "drawn at random. [at least 32; default: 1000]" in shown
+    assert "Random seed. [default: 0]" in shown
+
+
+def test_every_option_of_a_group_exists():
+    named = {name for names in [*GROUPS.values()] for name in names.split()}
+    there = {
+        parameter.name
+        for _, command in commands(typer.main.get_command(cli.app))
+        for parameter in command.get_params(Context(command))
+    }
+    assert named - there == set()
+
+
+def test_every_command_prints_json():
+    without = [
+        " ".join(path)
+        for path, command in commands(typer.main.get_command(cli.app))
+        if "as_json" not in {parameter.name for parameter in command.get_params(Context(command))}
+    ]
+    assert without == ["serve"]
+
+
+def test_the_pages_of_the_reference_are_current():
+    folder = Path(__file__).parents[2] / "docs" / "commands"
+    assert {path.stem: path.read_text() for path in folder.glob("*.md")} == pages(), (
+        "run: python -m predbn.commands.reference docs/commands"
+    )
+
+
+def test_examples_of_help_are_as_they_are_typed():
     for path, command in commands(typer.main.get_command(cli.app)):
         shown = runner.invoke(cli.app, [*path, "--help"], env={"COLUMNS": "80"}).output
-        assert "<bool>" not in shown, path
         _, _, examples = (command.help or "").partition("Example")
         for line in examples.partition(":")[2].splitlines():
             assert line.strip() in shown, (path, line)

@@ -5,15 +5,12 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pytest
-import typer
 from PIL import Image
 from typer.testing import CliRunner
 
-from predbn.commands.corrupt import corrupt_command
+from predbn import cli
 from predbn.common import PredbnError
 
-app = typer.Typer()
-app.command()(corrupt_command)
 run = CliRunner()
 
 
@@ -21,7 +18,9 @@ def test_writes_from_a_pair_of_files(tmp_path: Path, cifar: npt.NDArray[np.uint8
     np.save(tmp_path / "images.npy", cifar[:5])
     np.save(tmp_path / "labels.npy", np.arange(5))
     out = tmp_path / "c"
-    result = run.invoke(app, [str(tmp_path / "images.npy"), str(out), "--shift", "contrast", "--shift", "fog"])
+    result = run.invoke(
+        cli.app, ["corrupt", str(tmp_path / "images.npy"), str(out), "--shift", "contrast", "--shift", "fog"]
+    )
     assert result.exit_code == 0, result.output
     assert "Wrote 2 corruptions" in result.output
     assert np.load(out / "contrast.npy").shape == (25, 32, 32, 3)
@@ -31,9 +30,10 @@ def test_writes_from_a_pair_of_files(tmp_path: Path, cifar: npt.NDArray[np.uint8
 def test_writes_from_a_folder(tmp_path: Path, large: npt.NDArray[np.uint8]) -> None:
     (tmp_path / "clean" / "n01").mkdir(parents=True)
     Image.fromarray(large[0]).save(tmp_path / "clean" / "n01" / "x.JPEG")
-    result = run.invoke(app, [str(tmp_path / "clean"), str(tmp_path / "c"), "--shift", "pixelate"])
+    result = run.invoke(cli.app, ["corrupt", str(tmp_path / "clean"), str(tmp_path / "c"), "--shift", "pixelate"])
     assert result.exit_code == 0, result.output
     assert len(list((tmp_path / "c").rglob("*.JPEG"))) == 5
+    assert "Wrote pixelate at 5 severities to" in result.output
 
 
 def test_what_goes_wrong_later_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -41,7 +41,7 @@ def test_what_goes_wrong_later_is_a_failure(tmp_path: Path, monkeypatch: pytest.
     (tmp_path / "empty").mkdir()
     (tmp_path / "images.npy").write_bytes(b"not an array")
     for arguments, message in ((["empty", "out"], "no pictures"), (["images.npy", "out"], "images.npy cannot be read")):
-        result = run.invoke(app, arguments)
+        result = run.invoke(cli.app, ["corrupt", *arguments])
         assert result.exit_code == 1
         assert isinstance(result.exception, PredbnError)
         assert message in str(result.exception)

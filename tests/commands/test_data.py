@@ -1,5 +1,7 @@
 """`predbn data` on the command line."""
 
+import json
+
 import pytest
 from typer.testing import CliRunner
 
@@ -69,6 +71,23 @@ def test_list_says_what_is_there(source, cache, small):
     runner.invoke(cli.app, ["data", "cifar10", "--from", str(source)])
     done = runner.invoke(cli.app, ["data", "list"])
     assert "CIFAR-10: 120 images" in done.output
+
+
+def test_clean_deletes_decoded_pictures_and_nothing_else(source, cache, tmp_path):
+    root = make_folder(tmp_path / "a", wnids()[:200])
+    runner.invoke(cli.app, ["data", "cifar10", "--from", str(source)])
+    runner.invoke(cli.app, ["data", "imagenet", "--root", str(root), "--set", "imagenet-a", "--size", "4"])
+    (path,) = decoded_files()
+    done = runner.invoke(cli.app, ["data", "clean", "--json"])
+    assert json.loads(done.output) == {"deleted": [str(path)], "bytes": pytest.approx(200 * 48, abs=300)}
+    assert decoded_files() == []
+    assert cifar10_cache_file().is_file()
+    assert "has no decoded pictures" in words(runner.invoke(cli.app, ["data", "clean"]))
+
+
+def test_list_as_json(cache):
+    entries = json.loads(runner.invoke(cli.app, ["data", "list", "--json"]).output)["data"]
+    assert {entry["name"]: entry["there"] for entry in entries}["CIFAR-10"] is False
 
 
 def test_imagenet_is_checked_and_decoded(cache, tmp_path):

@@ -6,7 +6,6 @@ import os
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
 from predbn import __version__
 
@@ -16,10 +15,12 @@ from .data import data_app
 from .demo import demo_command
 from .doctor import doctor_command
 from .evaluate import evaluate_command
+from .help import App, Group
 from .onnx import onnx_app
 from .os_errors import DEBUG
 from .paper import paper_app
 from .plan_options import PlanCommand
+from .predict import predict_command
 from .recompute import recompute_command
 from .results import results_app
 from .serve import serve_command
@@ -27,12 +28,8 @@ from .train import train_app, tune_app
 from .zoo import zoo_command
 
 
-class _Commands(TyperGroup):
+class _Commands(Group):
     """The commands, with rules that hold for all of them."""
-
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        _show_kinds_of_values(self)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Refuse empty arguments: an empty path would mean the current folder."""
@@ -52,36 +49,7 @@ class _Commands(TyperGroup):
             raise RuntimeError("a file ended too early") from error
 
 
-def _show_kinds_of_values(command: Any) -> None:
-    """Help of a command and of those below it shows flags as flags, and TEXT for an option that may be repeated.
-
-    Typer would show <bool> and <list[str]>, Python's types.
-    """
-    for parameter in command.params:
-        if parameter.metavar is None and parameter.param_type_name == "option":
-            if getattr(parameter, "is_flag", False):
-                parameter.metavar = ""
-            elif getattr(parameter, "multiple", False):
-                parameter.metavar = "TEXT"
-    make_help = command.get_help_option
-
-    def get_help_option(context: Any) -> Any:
-        option = make_help(context)
-        if option is not None:
-            option.metavar = ""
-        return option
-
-    command.get_help_option = get_help_option
-    for subcommand in getattr(command, "commands", {}).values():
-        _show_kinds_of_values(subcommand)
-
-
-app = typer.Typer(
-    cls=_Commands,
-    help="Prediction-time batch normalisation for any PyTorch model.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-)
+app = App("Prediction-time batch normalisation for any PyTorch model.", _Commands)
 
 
 def _show_version(requested: bool) -> None:
@@ -109,6 +77,7 @@ def _options(
 
 app.command("demo")(demo_command)
 app.command("evaluate", cls=PlanCommand)(evaluate_command)
+app.command("predict")(predict_command)
 app.command("corrupt")(corrupt_command)
 app.command("doctor")(doctor_command)
 app.command("calibrate")(calibrate_command)

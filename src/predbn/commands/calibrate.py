@@ -7,30 +7,24 @@ from typing import Annotated
 
 import typer
 
-from .inputs import load_model, open_reference
-from .options import MAX_COUNT, Device, Mean, ModelReference, Quiet, Size, Std, Weights
-from .output import make_console
+from .inputs import open_reference
+from .option_sets import ModelOptions, Output
+from .options import MAX_COUNT
 from .targets import check_file
 
 
 def calibrate_command(
-    model: ModelReference,
+    model: ModelOptions,
+    output: Output,
     data: Annotated[
         str,
         typer.Option(
-            metavar="DATA",
             help="Clean pictures as the model knows them, without labels: sample, cifar10, a .npy file or a folder.",
         ),
     ],
     out: Annotated[Path, typer.Option(help="The file to write.")] = Path("calibration.safetensors"),
     images: Annotated[int, typer.Option(min=2, max=MAX_COUNT, help="At most this many, drawn at random.")] = 5000,
     batch_size: Annotated[int, typer.Option(min=2, max=MAX_COUNT, help="Pictures that are predicted at once.")] = 100,
-    weights: Weights = None,
-    mean: Mean = None,
-    std: Std = None,
-    size: Size = None,
-    device: Device = "auto",
-    quiet: Quiet = False,
 ) -> None:
     """Measure what clean data looks like to a model, for the strategies auto and auto_stream of predbn serve.
 
@@ -45,10 +39,8 @@ def calibrate_command(
     from predbn.serving import save_calibration
 
     check_file(out)
-    classifier = load_model(model, weights, mean, std, size, device, [data])
+    classifier = model.load(data)
     source = open_reference(data, classifier, images, option="--data")
     calibrate(classifier, (batch.images for batch in source.batches(batch_size)))
     save_calibration(classifier, out)
-    make_console(quiet=quiet, soft_wrap=True).print(
-        f"{out} has the calibration with {len(source)} pictures.", markup=False
-    )
+    output.result(f"{out} has the calibration with {len(source)} pictures.", out=out, images=len(source))

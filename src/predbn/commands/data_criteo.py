@@ -6,13 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
 from predbn.common import progress_bar
 
 from .interrupts import if_interrupted
-from .options import Quiet
-from .output import make_console
+from .option_sets import Output
 
 if TYPE_CHECKING:
     from predbn.data import PreparedCriteo
@@ -21,6 +19,7 @@ _MAX_EXAMPLES = 10
 
 
 def criteo_command(
+    output: Output,
     root: Annotated[
         Path | None, typer.Option(help="Kaggle's train.txt, its folder, or a CSV file with a header; plain or gzipped.")
     ] = None,
@@ -29,14 +28,13 @@ def criteo_command(
     ] = None,
     where: Annotated[
         list[str] | None,
-        typer.Option(metavar="COLUMN=VALUE", help="Keep only the rows of a CSV file with this value; may be repeated."),
+        typer.Option(metavar="COLUMN=VALUE", help="Keep only the rows of a CSV file with this value."),
     ] = None,
     synthetic: Annotated[
         int | None,
         typer.Option(metavar="ROWS", help="Generate this many synthetic rows instead, which are not Criteo's."),
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Random seed of the synthetic rows; 0 by default.")] = None,
-    quiet: Quiet = False,
 ) -> None:
     """Prepare Criteo's display advertising data: text to memory-mapped arrays, 160 bytes per row, in one pass.
 
@@ -51,7 +49,6 @@ def criteo_command(
     """
     from predbn.data import criteo_folder, prepare_criteo, prepare_synthetic
 
-    console = make_console(quiet=quiet, soft_wrap=True)
     if (root is None) == (synthetic is None):
         raise typer.BadParameter("give either the file to prepare or --synthetic ROWS.", param_hint="--root")
     if root is not None and not root.expanduser().exists():
@@ -63,13 +60,17 @@ def criteo_command(
     conditions = _parse_conditions(where or [])
     folder = out or criteo_folder(synthetic=synthetic is not None)
     advice = "nothing is kept; run the same command again, which takes a minute or two for the whole file."
-    with if_interrupted(advice), progress_bar(console, "synthetic rows" if root is None else root.name) as progress:
+    with (
+        if_interrupted(advice),
+        progress_bar(output.console, "synthetic rows" if root is None else root.name) as progress,
+    ):
         if root is not None:
             prepared = prepare_criteo(root, folder, where=conditions, progress=progress)
         else:
             prepared = prepare_synthetic(synthetic or 0, folder, seed=seed or 0, progress=progress)
-    _print_rejected(console, prepared, folder)
-    console.print(describe_folder(folder, synthetic=root is None), markup=False)
+    _print_rejected(output, prepared, folder)
+    said = describe_folder(folder, synthetic=root is None)
+    output.result(said, folder=folder, rows=prepared.rows, rejected=prepared.rejected)
 
 
 def describe_folder(folder: Path, *, synthetic: bool) -> str:
@@ -100,13 +101,11 @@ def _parse_conditions(options: list[str]) -> dict[str, str]:
     return conditions
 
 
-def _print_rejected(console: Console, prepared: PreparedCriteo, folder: Path) -> None:
+def _print_rejected(output: Output, prepared: PreparedCriteo, folder: Path) -> None:
     """Print how many lines are not valid rows, and the first of them."""
     if not prepared.rejected:
         return
     for line, reason in prepared.examples[:_MAX_EXAMPLES]:
-        console.print(f"line {line:,}: {reason}", markup=False)
+        output.say(f"line {line:,}: {reason}")
     more = "" if prepared.rejected <= _MAX_EXAMPLES else f"; {folder}/criteo.json has the first 100"
-    console.print(
-        f"{prepared.rejected:,} of {prepared.lines:,} lines are not valid rows and were left out{more}.", markup=False
-    )
+    output.say(f"{prepared.rejected:,} of {prepared.lines:,} lines are not valid rows and were left out{more}.")

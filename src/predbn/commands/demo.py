@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from .evaluate import run_and_show
-from .options import Device, Json, Quiet, in_process_engine
-from .output import make_console
+from .option_sets import Output
+from .options import Device, in_process_engine
 from .targets import check_folder
 
 if TYPE_CHECKING:
@@ -17,10 +17,9 @@ if TYPE_CHECKING:
 
 
 def demo_command(
+    output: Output,
     out: Annotated[Path, typer.Option(help="Folder for the results and the report.")] = Path("predbn-demo"),
     device: Device = "cpu",
-    quiet: Quiet = False,
-    as_json: Json = False,
 ) -> None:
     """Show the method on real images and a trained network: no download, no GPU, about a minute.
 
@@ -28,15 +27,15 @@ def demo_command(
 
       predbn demo
     """
-    engine, plan, console = in_process_engine(device), demo_plan(), make_console(quiet=quiet or as_json)
-    console.print(
+    engine, plan = in_process_engine(device), demo_plan()
+    output.console.print(
         f"A ResNet-20 on {plan.images} CIFAR-10 test images, clean and under 19 corruptions at severities "
         f"{', '.join(map(str, plan.severities))}: as it was trained (train), with the statistics of each batch "
         "(batch), and with as much of them as the shift calls for, in two to four passes (auto(passes=4))."
     )
     check_folder(out)
-    run_and_show(plan, out, engine, console, as_json=as_json)
-    console.print(
+    run_and_show(plan, out, engine, output)
+    output.console.print(
         "\nFor your own model: [bold]predbn.adapt(model)[/bold] for batch, [bold]predbn.AutoPredictor(model)[/bold] "
         "for auto(passes=4); to measure what they do there: [bold]predbn evaluate --help[/bold]."
     )

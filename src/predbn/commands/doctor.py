@@ -13,25 +13,18 @@ import typer
 
 from predbn.common import PredbnError, progress_bar
 
-from .inputs import check_shift, load_model, open_images, open_reference, page_settings
+from .inputs import check_shift, open_images, open_reference, page_settings
+from .option_sets import ModelOptions, Output
 from .options import (
     MAX_COUNT,
     Corruption,
-    Device,
-    Mean,
-    ModelReference,
     Modules,
-    Quiet,
     Seed,
     Severity,
-    Size,
-    Std,
-    Weights,
     import_modules,
     refuse_without,
 )
 from .os_errors import DEBUG, explain
-from .output import make_console
 from .targets import check_file
 
 PROBLEM, FAILED = 1, 3
@@ -43,17 +36,15 @@ _ON_THE_PAGE = ("model", "weights", "reference", "data", "corruption", "severity
 
 def doctor_command(
     context: typer.Context,
-    model: ModelReference,
+    model: ModelOptions,
+    output: Output,
     reference: Annotated[
         str | None,
         typer.Option(
-            metavar="DATA",
             help="Clean data as the model knows it, ideally training data: sample, cifar10, a .npy file or a folder.",
         ),
     ] = None,
-    data: Annotated[
-        str | None, typer.Option(metavar="DATA", help="New data, which may have shifted, named likewise.")
-    ] = None,
+    data: Annotated[str | None, typer.Option(help="New data, which may have shifted, named likewise.")] = None,
     corruption: Corruption = None,
     severity: Severity = 3,
     images: Annotated[
@@ -63,16 +54,9 @@ def doctor_command(
         ),
     ] = 1000,
     batch_size: Annotated[int, typer.Option(min=2, max=MAX_COUNT, help="Examples predicted at once.")] = 100,
-    weights: Weights = None,
-    mean: Mean = None,
-    std: Std = None,
-    size: Size = None,
-    device: Device = "auto",
     seed: Seed = 0,
     out: Annotated[Path | None, typer.Option(help="Also write an HTML page with figures to this file.")] = None,
     modules: Modules = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON, and nothing else.")] = False,
-    quiet: Quiet = False,
 ) -> None:
     """Say whether the stored batch norm statistics of a model are right, whether new data has shifted, and what to do.
 
@@ -96,22 +80,21 @@ def doctor_command(
         refuse_without(context, "--data", ["corruption", "severity"])
     if corruption is None:
         refuse_without(context, "--shift", ["severity"])
-    import_modules(modules, [model])
-    with _report_failure(as_json):
+    import_modules(modules, [model.model])
+    with _report_failure(output.as_json):
         from predbn.diagnostics import examine
 
         if out is not None:
             check_file(out)
         check_shift(corruption)
-        classifier = load_model(model, weights, mean, std, size, device, [reference, data])
+        classifier = model.load(reference, data)
         reference_data = None if reference is None else open_reference(reference, classifier, images, seed=seed)
         new_data = None
         if data is not None:
             preprocessing = classifier.info.preprocessing
             shift = {"severity": severity, "seed": seed}
             new_data = open_images(data, "data", preprocessing, images, option="--data", corruption=corruption, **shift)
-        console = make_console(quiet=quiet or as_json, soft_wrap=True)
-        with progress_bar(console, "examining", unit="batches") as show:
+        with progress_bar(output.console, "examining", unit="batches") as show:
             examination = examine(
                 classifier,
                 reference_data,
@@ -125,13 +108,13 @@ def doctor_command(
 
             options = {name: context.params[name] for name in _ON_THE_PAGE}
             write_examination(out, examination, page_settings(classifier, options))
-    if as_json:
+    if output.as_json:
         page = None if out is None else str(out)
         typer.echo(json.dumps({**examination.to_dict(), "page": page}, indent=1, allow_nan=False))
     for sentence in examination.sentences():
-        console.print(f"{sentence}\n", markup=False)
+        output.say(f"{sentence}\n")
     if out is not None:
-        console.print(f"The page is {out}.", markup=False)
+        output.say(f"The page is {out}.")
     if not examination.is_healthy:
         raise typer.Exit(PROBLEM)
 

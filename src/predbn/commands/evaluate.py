@@ -13,16 +13,16 @@ from rich.markup import escape
 from predbn.common import progress_bar
 
 from .interrupts import if_interrupted
+from .option_sets import Output
 from .options import (
     Address,
     CpusPerWorker,
     Device,
     EngineOption,
     GpusPerWorker,
-    Json,
+    Log,
     Mean,
     Modules,
-    Quiet,
     Size,
     Std,
     import_modules,
@@ -32,7 +32,7 @@ from .options import (
     refuse_without,
     usage_error,
 )
-from .output import make_console, print_results, to_records, write_report
+from .output import print_results, to_records, write_report
 from .plan_options import given_fields
 from .shift_output import print_real_shifts, shift_records
 from .targets import check_folder
@@ -44,11 +44,12 @@ if TYPE_CHECKING:
 
 def evaluate_command(
     context: typer.Context,
+    output: Output,
     model: Annotated[
         list[str] | None,
         typer.Option(
             help="A model: zoo:resnet20-cifar10/batch/0, timm:NAME, file:WEIGHTS#ARCHITECTURE, or "
-            "package.module:function for your own; zoo and file take * for several. May be repeated; models separated "
+            "package.module:function for your own; zoo and file take * for several. Models separated "
             "by commas form an ensemble."
         ),
     ] = None,
@@ -74,30 +75,25 @@ def evaluate_command(
         "predbn-run"
     ),
     report: Annotated[bool, typer.Option(help="Write report.html next to the results.")] = True,
-    quiet: Quiet = False,
-    as_json: Json = False,
+    log: Log = None,
 ) -> None:
-    """Measure accuracy, Brier score, ECE and NLL of models under shift, and AUC for clicks, by strategy and method.
+    """Compare strategies: on new data against a reference, or under corruptions.
 
-    It can be stopped at any time and continues when it is started again.
+    Measures accuracy, Brier score, ECE and NLL (AUC for clicks) by strategy and method, and recommends a strategy. It
+    can be stopped at any time and continues when it is started again.
 
     Examples:
 
-      predbn evaluate --model zoo:resnet20-cifar10/batch/0 --shift fog \\
-          --shift snow
-      predbn evaluate --model 'zoo:resnet20-cifar10/batch/*' --method vanilla \\
-          --method ensemble --data cifar10
-      predbn evaluate --model mypkg.mymodule:build_model --weights w.pt \\
-          --data folder/ --mean 0.485,0.456,0.406 --std 0.229,0.224,0.225 \\
-          --size 224 --batch-size 100
-      predbn evaluate --data imagenet --root ~/imagenet/val \\
-          --model timm:resnet50.tv_in1k --batch-size 100
-      predbn evaluate --model 'file:runs/criteo-mlp/*.safetensors#criteo-mlp' \\
-          --data criteo --order official
-      predbn evaluate --model zoo:resnet20-cifar10/batch/0 \\
-          --shift in_turn-standard --severity 5 --strategy train \\
-          --strategy ema --order dirichlet:0.1 --batch-size 100
-      predbn evaluate --plan plan.toml --out run
+      predbn evaluate --model mypkg.mymodule:build --weights w.pt --size 224 \\
+          --mean 0.485,0.456,0.406 --std 0.229,0.224,0.225 \\
+          --reference oldcam/ --data newcam/
+      predbn evaluate --model timm:resnet50.tv_in1k --data imagenet \\
+          --root ~/imagenet/val --shift fog --shift snow --batch-size 100
+      predbn evaluate --model 'zoo:resnet20-cifar10/batch/*' --data cifar10 \\
+          --method vanilla --method ensemble
+      predbn evaluate --model zoo:resnet20-cifar10/batch/0 --severity 5 \\
+          --shift in_turn-standard --order dirichlet:0.1 --batch-size 100 \\
+          --strategy train --strategy ema --strategy 'auto(passes=4)'
       predbn evaluate --plan plan.toml --engine ray --address auto
     """
     from predbn.evaluation import Model, read_plan
@@ -122,25 +118,33 @@ def evaluate_command(
             given["data"] = _with_root(given.get("data", "sample"), root)
         with usage_error():
             run_plan = _make_plan([Model(each, weights, preprocessing) for each in model], given)
+    if log is not None:
+        from predbn.report import find_logger
+
+        with usage_error("--log"):
+            find_logger(log)
     check_folder(out)
-    console = make_console(quiet=quiet or as_json)
     with open_engine(engine, device, address, cpus_per_worker, gpus_per_worker) as opened_engine:
-        run_and_show(run_plan, out, opened_engine, console, report=report, as_json=as_json)
+        run_and_show(run_plan, out, opened_engine, output, report=report, log=log)
 
 
 def run_and_show(
-    plan: Plan, out: Path, engine: Engine, console: Console, *, report: bool = True, as_json: bool = False
+    plan: Plan, out: Path, engine: Engine, output: Output, *, report: bool = True, log: str | None = None
 ) -> None:
     """Carry out a plan, write the report, and print the results."""
     from predbn.evaluation import evaluate
     from predbn.recommendation import run_shift
 
     kept = f"what is finished is kept in {out}; run the same command again to continue."
-    with if_interrupted(kept), progress_bar(console, "evaluating") as progress:
+    with if_interrupted(kept), progress_bar(output.console, "evaluating") as progress:
         run = evaluate if plan.reference is None else run_shift
         results: Any = run(plan, out, engine=engine, progress=progress)
     show = _show if plan.reference is None else _show_shift
-    show(results, out, report, None if as_json else console)
+    show(results, out, report, None if output.as_json else output.console)
+    if log is not None:
+        from predbn.report import log_results
+
+        log_results(log, results if plan.reference is None else results.results)
 
 
 def _make_plan(models: list[Any], given: dict[str, Any]) -> Plan:

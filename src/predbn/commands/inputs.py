@@ -2,34 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from .options import parse_device_option, parse_preprocessing, usage_error
+from .options import usage_error
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from predbn.data import Device, ImageBatch, Images, Order, PictureFiles
     from predbn.models import Classifier, Preprocessing
-
-
-def load_model(
-    model: str,
-    weights: Path | None,
-    mean: str | None,
-    std: str | None,
-    size: str | None,
-    device: str,
-    data: Sequence[str | None] = (),
-) -> Classifier:
-    """The model that --model, --weights, --mean, --std, --size and --device describe, for the data that is named."""
-    from predbn.models import load
-
-    preprocessing, torch_device = parse_preprocessing(mean, std, size, data), parse_device_option(device)
-    return load(model, weights=weights, preprocessing=preprocessing, device=torch_device)
 
 
 def page_settings(classifier: Classifier, options: dict[str, object]) -> dict[str, object]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,21 +12,23 @@ import typer
 
 from predbn.common import progress_bar
 
+from .help import App
 from .inputs import open_images
-from .options import MAX_COUNT, Json, Mean, Quiet, Size, Std, parse_preprocessing, refuse_without, usage_error
-from .output import make_console
+from .option_sets import Output
+from .options import MAX_COUNT, Json, Mean, Size, Std, parse_preprocessing, refuse_without, usage_error
 from .targets import check_file
 
 if TYPE_CHECKING:
     from predbn.models import Preprocessing
     from predbn.onnx import Description
 
-onnx_app = typer.Typer(help="Adapt ONNX files, and say what they hold.", no_args_is_help=True)
+onnx_app = App("Adapt ONNX files, and say what they hold.")
 
 
 @onnx_app.command("adapt")
 def adapt_command(
     context: typer.Context,
+    output: Output,
     model: Annotated[Path, typer.Argument(help="The ONNX file to read.")],
     out: Annotated[Path, typer.Argument(help="The ONNX file to write.")],
     strategy: Annotated[
@@ -34,7 +37,6 @@ def adapt_command(
     data: Annotated[
         str | None,
         typer.Option(
-            metavar="DATA",
             help="Source data without labels, for auto and for files whose batch norm was folded: inputs of the model "
             "as floats in a .npy file; or pictures as a folder or as bytes in a .npy file, with --size, --mean and "
             "--std.",
@@ -58,8 +60,6 @@ def adapt_command(
     size: Size = None,
     images: Annotated[int, typer.Option(min=2, max=MAX_COUNT, help="Use at most this many source examples.")] = 2000,
     batch_size: Annotated[int, typer.Option(min=1, max=MAX_COUNT, help="Examples that are predicted at once.")] = 50,
-    as_json: Json = False,
-    quiet: Quiet = False,
 ) -> None:
     """Write a copy of an ONNX file whose batch norm uses the statistics of the batch being predicted.
 
@@ -78,10 +78,9 @@ def adapt_command(
     with usage_error("--strategy"):
         find_strategy(strategy)
     preprocessing = parse_preprocessing(mean, std, size)
-    loader = None if data is None else _source_batches(data, preprocessing, images, batch_size)
+    loader = None if data is None else _source_batches(model, data, preprocessing, images, batch_size)
     check_file(out)
-    console = make_console(quiet=quiet or as_json, soft_wrap=True)
-    with progress_bar(console, "calibrating", unit="batches") as show:
+    with progress_bar(output.console, "calibrating", unit="batches") as show:
         description = adapt(
             model,
             out,
@@ -92,9 +91,7 @@ def adapt_command(
             convolutions=convolutions,
             progress=lambda done, total: show(done, total or None),
         )
-    if as_json:
-        typer.echo(json.dumps(description.to_dict(), indent=1))
-    console.print(f"{out} is written. {' '.join(description.sentences())}", markup=False)
+    output.result(f"{out} is written. {' '.join(description.sentences())}", **description.to_dict())
 
 
 @onnx_app.command("describe")
@@ -125,7 +122,9 @@ def _print(description: Description) -> None:
         typer.echo(f"  {layer.name} ({layer.operator}{channels})")
 
 
-def _source_batches(data: str, preprocessing: Preprocessing | None, most: int, batch_size: int) -> Iterator[Any]:
+def _source_batches(
+    model: Path, data: str, preprocessing: Preprocessing | None, most: int, batch_size: int
+) -> Iterator[Any]:
     """Batches of inputs as the model takes them."""
     import numpy as np
 
@@ -146,6 +145,16 @@ def _source_batches(data: str, preprocessing: Preprocessing | None, most: int, b
             "0.485,0.456,0.406 --std 0.229,0.224,0.225.",
             param_hint="--data",
         )
+    if preprocessing.in_channels == 1 and _channels(model) == 3:
+        preprocessing = replace(preprocessing, mean=preprocessing.mean * 3, std=preprocessing.std * 3)
     normalise = Normalise(preprocessing)
     source = open_images(data, "reference", preprocessing, most, option="--data")
     return (normalise(batch.images).numpy() for batch in source.batches(batch_size))
+
+
+def _channels(model: Path) -> int:
+    """The channels of the first input of an ONNX file; 0 if it does not say."""
+    import onnx
+
+    sides = onnx.load(model, load_external_data=False).graph.input[0].type.tensor_type.shape.dim
+    return sides[1].dim_value if len(sides) == 4 else 0

@@ -30,7 +30,6 @@ MAX_COUNT = 2**31 - 1
 ModelReference = Annotated[
     str,
     typer.Option(
-        metavar="MODEL",
         help="zoo:NAME, timm:NAME, hf-hub:NAME, torchvision:NAME, file:PATH#ARCHITECTURE or package.module:function.",
     ),
 ]
@@ -40,6 +39,10 @@ Severity = Annotated[int, typer.Option(min=1, max=5, help="Severity of the corru
 Seed = Annotated[int, typer.Option(min=-MAX_SEED, max=MAX_SEED, help="Random seed.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead, for programs.")]
+Log = Annotated[
+    str | None,
+    typer.Option(help="Also log the results: tensorboard:FOLDER, mlflow:EXPERIMENT or wandb:PROJECT."),
+]
 Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1 and so on, or auto for the GPU if there is one.")]
 Mean = Annotated[
     str | None,
@@ -56,9 +59,8 @@ Modules = Annotated[
     list[str] | None,
     typer.Option(
         "--import",
-        metavar="MODULE",
-        help="A module of yours to import first, which registers strategies, corruptions or other things; may be "
-        "repeated. The module that --model names is imported first too.",
+        help="A module of yours to import first, which registers strategies, corruptions or other things. The module "
+        "that --model names is imported first too.",
     ),
 ]
 
@@ -68,7 +70,7 @@ EngineOption = Annotated[
     EngineName,
     typer.Option(
         "--engine",
-        help="in-process, or ray for more than one machine (pip install predbn\\[ray]). Every node needs the same "
+        help="in-process, or ray for more than one machine (pip install predbn[ray]). Every node needs the same "
         "version of predbn, either installed or in Ray's runtime_env, as with: ray job submit --working-dir . -- "
         "predbn evaluate --engine ray …",
     ),

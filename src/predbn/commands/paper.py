@@ -13,8 +13,10 @@ from rich.table import Table
 
 from predbn.common import progress_bar
 
+from .help import App
 from .interrupts import if_interrupted
-from .options import Device, Json, Quiet, in_process_engine, refuse_options, usage_error
+from .option_sets import Output
+from .options import Device, Json, in_process_engine, refuse_options, usage_error
 from .output import make_console, new_table
 from .targets import check_folder
 
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
 
     from predbn.paper import Experiment, Finding
 
-paper_app = typer.Typer(help="The paper's experiments: run them, draw them, check their claims.", no_args_is_help=True)
+paper_app = App("The paper's experiments: run them, draw them, check their claims.")
 
 FULL, QUICK = Path("results/cifar10"), Path("predbn-paper-quick")
 VERDICT_COLOURS = {"holds": "green", "does not hold": "red", "not clear": "yellow", "not measured": "dim"}
@@ -69,6 +71,7 @@ def list_command(results: ResultsFolder = FULL, as_json: Json = False) -> None:
 @paper_app.command("run")
 def run_command(
     context: typer.Context,
+    output: Output,
     ids: Ids = None,
     quick: Annotated[
         bool, typer.Option("--quick", help="A small version on the embedded sample: no download, on a CPU, in minutes.")
@@ -94,9 +97,7 @@ def run_command(
             help="Weights of ResNet-50 v1, for I1 to I4 (by default PREDBN_RESNET50).",
         ),
     ] = None,
-    plan: Annotated[
-        list[str] | None, typer.Option(help="Run only these plans, by name (predbn paper list); may be repeated.")
-    ] = None,
+    plan: Annotated[list[str] | None, typer.Option(help="Run only these plans, by name (predbn paper list).")] = None,
     images: Annotated[
         int | None,
         typer.Option(help="Use only this many images of each split, if all would take too long; documents say so."),
@@ -113,7 +114,6 @@ def run_command(
     precision: Annotated[
         str, typer.Option(help="fp32, tf32, bf16 or fp16 for the predictions; activations and crops always use fp32.")
     ] = "fp32",
-    quiet: Quiet = False,
 ) -> None:
     """Compute the results that experiments need. It can be stopped at any time and continues when it is started again.
 
@@ -134,7 +134,8 @@ def run_command(
 
     experiments = _choose(ids)
     engine = in_process_engine(device)
-    console = make_console(quiet=quiet)
+    console = output.console
+    outcomes: dict[str, str] = {}
     names = plans_of(experiments)
     for name in plan or ():
         if name not in names:
@@ -173,12 +174,15 @@ def run_command(
         is_measured = name in Runs(folders[name]).measured
         state = "as before" if was_measured else "done in part" if is_measured else "not measured"
         outcome = "done" if missing is None else f"{state}: {missing}"
+        outcomes[name] = outcome
         console.print(f"[bold]{name}[/bold]: {escape(outcome)} [dim]({PLANS[name].what})[/dim]", soft_wrap=True)
     for experiment in experiments:
         if not experiment.plans and not plan:
             console.print(f"{experiment.id}: nothing to run here; predbn paper verify {experiment.id} says why")
     for folder in dict.fromkeys(folders.values()):
         console.print(f"[dim]results in {folder}; next: predbn paper verify --results {folder}[/dim]", soft_wrap=True)
+    if output.as_json:
+        typer.echo(json.dumps({"plans": outcomes}))
 
 
 @paper_app.command("verify")
@@ -247,11 +251,12 @@ def _print_finding(console: Console, finding: Finding) -> None:
 
 @paper_app.command("figures")
 def figures_command(
+    output: Output,
     ids: Ids = None,
     results: ResultsFolder = FULL,
     out: Annotated[Path, typer.Option(help="Folder for the figures.")] = Path("paper-figures"),
     suffix: Annotated[
-        list[str] | None, typer.Option(help=".svg, .pdf, .png or .json; may be repeated; .svg and .pdf by default.")
+        list[str] | None, typer.Option(help=".svg, .pdf, .png or .json; .svg and .pdf by default.")
     ] = None,
 ) -> None:
     """Draw every figure as the paper draws it: one file each, and one HTML page with all of them.
@@ -272,11 +277,13 @@ def figures_command(
     check_folder(out)
     with if_interrupted(f"the figures that are finished are in {out}; run the same command again for all of them."):
         saved = save_figures(out, Runs(results), [experiment.id for experiment in experiments], suffixes=suffixes)
-    typer.echo(f"Wrote {(len(saved) - 1) // len(suffixes)} figures as {' and '.join(suffixes)}, and {saved[-1]}")
+    said = f"Wrote {(len(saved) - 1) // len(suffixes)} figures as {' and '.join(suffixes)}, and {saved[-1]}"
+    output.result(said, written=[str(path) for path in saved])
 
 
 @paper_app.command("document")
 def document_command(
+    output: Output,
     results: ResultsFolder = FULL,
     out: Annotated[Path, typer.Option(help="The folder of the pages.")] = Path("docs"),
     figures: Annotated[
@@ -294,7 +301,7 @@ def document_command(
 
     check_folder(out)
     pages = write_documents(out, Runs(results), draw=figures)
-    typer.echo(f"Wrote {', '.join(str(page) for page in pages)}")
+    output.result(f"Wrote {', '.join(map(str, pages))}", written=[str(page) for page in pages])
 
 
 def _choose(ids: list[str] | None) -> list[Experiment]:

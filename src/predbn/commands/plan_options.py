@@ -7,18 +7,17 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.markup import escape
-from typer.core import TyperCommand
 
+from .help import VALUES, Command
 from .options import split_values, usage_error
 
 if TYPE_CHECKING:
     from predbn.evaluation import PlanField
 
-_METAVARS = {str: "TEXT", int: "INTEGER"}
+_METAVARS = {str: "TEXT", int: "N"}
 
 
-class PlanCommand(TyperCommand):
+class PlanCommand(Command):
     """A command with an option for every field of a plan; `given_fields` reads them.
 
     The options are made when they are needed: importing the evaluation takes seconds.
@@ -30,11 +29,7 @@ class PlanCommand(TyperCommand):
 
         declared = typer.Typer(add_completion=False)
         declared.command()(_with_options(plan_fields()))
-        options = [option for option in typer.main.get_command(declared).params if option.name in plan_fields()]
-        for option in options:
-            if getattr(option, "is_flag", False):
-                option.metavar = ""  # Typer would show <bool>
-        return options
+        return [option for option in typer.main.get_command(declared).params if option.name in plan_fields()]
 
     def get_params(self, ctx: Any) -> list[Any]:
         return [*super().get_params(ctx), *self._plan_options]
@@ -67,14 +62,6 @@ def option_of(name: str, declared: PlanField) -> str:
     return f"--{(declared.option or name).replace('_', '-')}"
 
 
-def _help(declared: PlanField) -> str:
-    """The help text, whether the option may be repeated, and the default."""
-    default = declared.default if declared.repeated else (declared.default,)
-    shown = "" if declared.kind is bool else ", ".join(str(value) for value in default if value is not None)
-    repeated = " May be repeated." if declared.repeated else ""
-    return f"{declared.help}{repeated}" + (f" Default: {shown}." if shown else "")
-
-
 def _with_options(declarations: dict[str, PlanField]) -> Any:
     """A function whose signature has these options. They are strings, which `given_fields` parses, or flags."""
 
@@ -85,9 +72,9 @@ def _with_options(declarations: dict[str, PlanField]) -> Any:
         option, kind = option_of(name, declared), list[str] if declared.repeated else str
         information = typer.Option(
             option if declared.kind is not bool else f"{option}/--no-{option[2:]}",
-            help=escape(_help(declared)),
-            metavar=_METAVARS.get(declared.kind),
-            rich_help_panel=declared.panel,
+            help=declared.help,
+            metavar=None if name in VALUES else _METAVARS.get(declared.kind),
+            show_default=_default(declared),
         )
         annotation = Annotated[bool | None if declared.kind is bool else kind | None, information]  # type: ignore[valid-type]
         keyword = inspect.Parameter.KEYWORD_ONLY
@@ -95,3 +82,8 @@ def _with_options(declarations: dict[str, PlanField]) -> Any:
     function.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     function.__annotations__ = {each.name: each.annotation for each in parameters}
     return function
+
+
+def _default(declared: PlanField) -> str | bool:
+    values = declared.default if declared.repeated else (declared.default,)
+    return ", ".join(str(value) for value in values if value is not None and value is not False) or False

@@ -9,10 +9,10 @@ import typer
 
 from predbn.common import progress_bar
 
-from .inputs import ImageSubset, load_model, open_reference
+from .inputs import ImageSubset, open_reference
 from .interrupts import if_interrupted
-from .options import MAX_COUNT, Device, Mean, ModelReference, Quiet, Size, Std, Weights
-from .output import make_console
+from .option_sets import ModelOptions, Output
+from .options import MAX_COUNT
 from .targets import check_file
 
 if TYPE_CHECKING:
@@ -35,11 +35,11 @@ class _Loader:
 
 
 def recompute_command(
-    model: ModelReference,
+    model: ModelOptions,
+    output: Output,
     data: Annotated[
         str,
         typer.Option(
-            metavar="DATA",
             help="Pictures as the model was trained on, without labels: sample, cifar10, a .npy file or a folder.",
         ),
     ],
@@ -51,12 +51,6 @@ def recompute_command(
     one_pass: Annotated[
         bool, typer.Option("--one-pass", help="Read the data once: faster, but it depends a little on the batch size.")
     ] = False,
-    weights: Weights = None,
-    mean: Mean = None,
-    std: Std = None,
-    size: Size = None,
-    device: Device = "auto",
-    quiet: Quiet = False,
 ) -> None:
     """Replace the batch norm statistics of a model by those of data, exactly, and write its weights to a new file.
 
@@ -72,13 +66,17 @@ def recompute_command(
 
     if out.suffix != ".safetensors":
         raise typer.BadParameter(f"{out} must end in .safetensors, the format it is written in.", param_hint="--out")
+    if out.exists():
+        raise typer.BadParameter(f"{out} exists: remove it, or choose another name.", param_hint="--out")
     check_file(out)
-    classifier = load_model(model, weights, mean, std, size, device, [data])
+    classifier = model.load(data)
     source = open_reference(data, classifier, images, option="--data")
-    console = make_console(quiet=quiet, soft_wrap=True)
     unfinished = out.with_name(out.name + ".unfinished")
     kept = f"the layers that are done are in {unfinished}; run the same command again to go on."
-    with if_interrupted("nothing was written." if one_pass else kept), progress_bar(console, "batches") as progress:
+    with (
+        if_interrupted("nothing was written." if one_pass else kept),
+        progress_bar(output.console, "batches") as progress,
+    ):
         recompute(
             classifier,
             _Loader(source, batch_size),
@@ -86,6 +84,8 @@ def recompute_command(
             progress=lambda done, total: progress(done, total or None),
             checkpoint=None if one_pass else unfinished,
         )
-    card = {"recomputed": {"model": model, "data": data, "images": len(source), "exact": not one_pass}}
+    card = {"recomputed": {"model": model.model, "data": data, "images": len(source), "exact": not one_pass}}
     write_weights(out, classifier.network.state_dict(), card, half=False)
-    console.print(f"{out} has the weights with the statistics of {len(source)} pictures.", markup=False)
+    output.result(
+        f"{out} has the weights with the statistics of {len(source)} pictures.", out=out, **card["recomputed"]
+    )

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from .help import App
+from .option_sets import Output
 from .options import Json, usage_error
 from .output import METRICS, comparison_table, make_console, print_results, to_records, write_report
 from .shift_output import print_real_shifts
@@ -16,14 +18,12 @@ from .targets import check_file
 if TYPE_CHECKING:
     from predbn.evaluation import Results
 
-results_app = typer.Typer(help="Show results, compare them, export them.", no_args_is_help=True)
+results_app = App("Show results, compare them, export them.")
 
 Run = Annotated[Path, typer.Argument(help="The folder of a run that predbn evaluate has written.")]
 Where = Annotated[
     list[str] | None,
-    typer.Option(
-        "--where", help="Only these rows, as in strategy=batch, severity=3,4,5 or model='zoo:*'. May be repeated."
-    ),
+    typer.Option("--where", help="Only these rows, as in strategy=batch, severity=3,4,5 or model='zoo:*'."),
 ]
 
 _INTEGER_COLUMNS = ("severity", "batch_size", "seed")
@@ -35,7 +35,7 @@ def show_command(
     run: Run,
     where: Where = None,
     metric: Annotated[
-        list[str] | None, typer.Option(help="accuracy, auc, brier, ece, nll, top5 or confidence; may be repeated.")
+        list[str] | None, typer.Option(help="accuracy, auc, brier, ece, nll, top5 or confidence.")
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -110,6 +110,7 @@ def compare_command(
 
 @results_app.command("export")
 def export_command(
+    output: Output,
     run: Run,
     target: Annotated[
         Path, typer.Argument(help="A file: .csv or .json for all rows, as in results.parquet; .html for the report.")
@@ -137,7 +138,7 @@ def export_command(
         is_csv = target.suffix == ".csv"
         text = results.frame.to_csv(index=False) if is_csv else json.dumps(to_records(results.frame), indent=1)
         write_file(target, text.encode())
-    typer.echo(f"Wrote {target}")
+    output.result(f"Wrote {target}", out=target)
 
 
 def _load(run: Path, where: list[str] | None) -> Results:

@@ -12,18 +12,11 @@ import typer
 from predbn.common import PredbnError, parse_toml
 
 from .interrupts import interrupt
+from .option_sets import ModelOptions
 from .options import (
     MAX_COUNT,
     Address,
-    Device,
     EngineName,
-    Mean,
-    ModelReference,
-    Size,
-    Std,
-    Weights,
-    parse_device_option,
-    parse_preprocessing,
     refuse_without,
     usage_error,
 )
@@ -50,17 +43,13 @@ def _read_config(context: typer.Context, path: Path | None) -> None:
 
 def serve_command(
     context: typer.Context,
-    model: ModelReference,
+    model: ModelOptions,
     strategy: Annotated[
         str, typer.Option(help="Where the statistics come from: auto_stream, batch, 'prior(N=16)', train and so on.")
     ] = "auto_stream",
     calibration: Annotated[
         Path | None, typer.Option(help="What clean data looks like to the model: a file of predbn calibrate.")
     ] = None,
-    weights: Weights = None,
-    mean: Mean = None,
-    std: Std = None,
-    size: Size = None,
     labels: Annotated[Path | None, typer.Option(help="A text file with the name of each class on a line.")] = None,
     name: Annotated[str, typer.Option(help="What the model is called in addresses.")] = "model",
     host: Annotated[str, typer.Option(help="Where to listen; 0.0.0.0 for all networks.")] = "127.0.0.1",
@@ -95,13 +84,12 @@ def serve_command(
     ] = 0.0,
     engine: Annotated[
         EngineName,
-        typer.Option(help="in-process, or ray for replicas on a Ray cluster (pip install predbn\\[serve-ray])."),
+        typer.Option(help="in-process, or ray for replicas on a Ray cluster (pip install predbn[serve-ray])."),
     ] = "in-process",
     replicas: Annotated[
         int, typer.Option(min=1, max=MAX_COUNT, help="With --engine ray: processes that share the streams.")
     ] = 2,
     address: Address = "auto",
-    device: Device = "auto",
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"],
         typer.Option(help="Logs are JSON on the standard error output."),
@@ -152,10 +140,7 @@ def serve_command(
         class_names = None if labels is None else _read_labels(labels)
     if state is not None:
         check_folder(state)
-    torch_device = parse_device_option(device)
-    classifier = open_model(
-        model, weights=weights, preprocessing=parse_preprocessing(mean, std, size), device=torch_device
-    )
+    classifier = open_model(**model.described())
     try:
         serve(
             classifier,

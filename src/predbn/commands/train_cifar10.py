@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
-from .options import Device, Quiet, parse_device_option, refuse_options, usage_error
-from .output import make_console
+from .option_sets import Output
+from .options import Device, parse_device_option, refuse_options, usage_error
 from .targets import check_folder
 from .training_options import (
     Norm,
@@ -28,6 +28,7 @@ from .training_options import (
 
 def train_cifar10_command(
     context: typer.Context,
+    output: Output,
     norm: Norm = "batch",
     seeds: Seeds = "0",
     out: Out = Path("runs"),
@@ -63,7 +64,6 @@ def train_cifar10_command(
     device: Device = "auto",
     root: Root = None,
     on_sample: OnSample = False,
-    quiet: Quiet = False,
 ) -> None:
     """Train ResNet-20 on CIFAR-10: 45,000 images, the last 5,000 held out for validation.
 
@@ -88,7 +88,6 @@ def train_cifar10_command(
     if border_study:
         sets = {out / name: replace(chosen, padding=width, border=kind) for name, (width, kind) in BORDER_STUDY.items()}
     data = open_cifar10(root, on_sample, parse_device_option(device))
-    console = make_console(quiet=quiet, soft_wrap=True)
     metrics = ("accuracy", "brier", "ece")
     for folder, recipe_of_set in sets.items():
         train = partial(
@@ -102,4 +101,4 @@ def train_cifar10_command(
             checkpoint_every=checkpoint_every,
         )
         what = f"{folder.name}, {norm}" if border_study else norm
-        print_training(console, f"{what}, seeds {seeds}", train, lambda seed: f"{norm}/{seed}", metrics, folder)
+        print_training(output, f"{what}, seeds {seeds}", train, lambda seed: f"{norm}/{seed}", metrics, folder)

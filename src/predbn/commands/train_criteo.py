@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from .options import Device, Quiet, parse_device_option, usage_error
-from .output import make_console
+from .option_sets import Output
+from .options import Device, parse_device_option, usage_error
 from .targets import check_folder
 from .training_options import Out, Resume, Seeds, parse_seeds, print_training, recipe_fields
 
@@ -18,6 +18,7 @@ _MAX_WIDTH = 100_000
 
 def train_criteo_command(
     context: typer.Context,
+    output: Output,
     root: Annotated[
         Path | None, typer.Option(help="Folder that predbn data criteo wrote; by default the one in the cache.")
     ] = None,
@@ -45,7 +46,6 @@ def train_criteo_command(
     resume: Resume = False,
     checkpoint_every: Annotated[int, typer.Option(min=1, help="Steps between checkpoints.")] = 5000,
     device: Device = "auto",
-    quiet: Quiet = False,
 ) -> None:
     """Train the paper's Criteo network on prepared rows: the first 81 % for training, half of the rest for validation.
 
@@ -76,9 +76,8 @@ def train_criteo_command(
         resume=resume,
         checkpoint_every=checkpoint_every,
     )
-    console = make_console(quiet=quiet, soft_wrap=True)
     metrics = ("auc", "brier", "ece", "nll")
-    print_training(console, f"seeds {seeds}", train, lambda seed: f"seed {seed}, {data.test.name}", metrics, out)
+    print_training(output, f"seeds {seeds}", train, lambda seed: f"seed {seed}, {data.test.name}", metrics, out)
 
 
 def _parse_widths(text: str) -> tuple[int, ...]:

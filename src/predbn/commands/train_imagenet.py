@@ -11,8 +11,8 @@ import typer
 from predbn.common import progress_bar
 
 from .interrupts import if_interrupted
-from .options import MAX_SEED, Device, Quiet, parse_device_option, usage_error
-from .output import make_console
+from .option_sets import Output
+from .options import MAX_SEED, Device, parse_device_option, usage_error
 from .targets import check_folder
 from .training_options import Out, Resume, kept_by_training, recipe_fields
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 def train_imagenet_command(
     context: typer.Context,
+    output: Output,
     root: Annotated[Path, typer.Option(help="The folder that contains train and val.")],
     seed: Annotated[
         int, typer.Option(min=-MAX_SEED, max=MAX_SEED, help="Seed of the weights, the order and the augmentation.")
@@ -43,7 +44,6 @@ def train_imagenet_command(
     checkpoint_every: Annotated[int, typer.Option(min=1, help="Steps between checkpoints within an epoch.")] = 1000,
     subset: Annotated[bool, typer.Option("--subset", help="The classes are not ImageNet's 1,000.")] = False,
     device: Device = "auto",
-    quiet: Quiet = False,
 ) -> None:
     """Train ResNet-50 v1 on ImageNet with the paper's recipe, on one GPU or, with torchrun, on several.
 
@@ -59,10 +59,10 @@ def train_imagenet_command(
         recipe = ImageNetRecipe(**recipe_fields(context, ImageNetRecipe))
     check_folder(out)
     with join_process_group(parse_device_option(device)) as group:
-        console = make_console(quiet=quiet or not group.is_first, soft_wrap=True)
-        with progress_bar(console, "decoding val", unit="images") as progress:
+        output = output if group.is_first else Output(quiet=True)
+        with progress_bar(output.console, "decoding val", unit="images") as progress:
             data = open_imagenet(root, recipe.preprocessing, subset=subset, progress=progress)
-        with if_interrupted(kept_by_training(out)), progress_bar(console, "training", unit="steps") as progress:
+        with if_interrupted(kept_by_training(out)), progress_bar(output.console, "training", unit="steps") as progress:
             card = train_imagenet(
                 recipe,
                 seed,
@@ -75,7 +75,8 @@ def train_imagenet_command(
                 progress=progress,
             )
         accuracy, path = card["validation"]["accuracy"], out / card["architecture"] / str(seed)
-        console.print(f"Validation accuracy {accuracy:.2%}; weights, card and log are {path}.*", markup=False)
+        said = f"Validation accuracy {accuracy:.2%}; weights, card and log are {path}.*"
+        output.result(said, out=path, validation=card["validation"])
 
 
 def _cores_per_process(group: ProcessGroup) -> int:

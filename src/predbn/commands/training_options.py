@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
 from predbn.common import progress_bar
 
 from .interrupts import if_interrupted
+from .option_sets import Output
 from .options import MAX_SEED
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def kept_by_training(out: Path) -> str:
 
 
 def print_training(
-    console: Console,
+    output: Output,
     what: str,
     train: Callable[..., object],
     name_of: Callable[[int], str],
@@ -95,20 +95,20 @@ def print_training(
 
     `name_of` gives the name of the network with a seed; the mean is that of the first metric.
     """
-    values: list[float] = []
+    tests: list[dict[str, Any]] = []
 
     def print_scores(seed: int, card: dict[str, Any]) -> None:
-        values.append(card["test"][metrics[0]])
+        tests.append({"network": name_of(seed), **card["test"]})
         scores = ", ".join(_format_score(metric, card["test"][metric]) for metric in metrics)
         epoch = f" (epoch {card['best_epoch']})" if "best_epoch" in card else ""
-        console.print(f"{name_of(seed)}: test {scores}{epoch}", markup=False)
+        output.say(f"{name_of(seed)}: test {scores}{epoch}")
 
-    with if_interrupted(kept_by_training(out)), progress_bar(console, what, unit="steps") as progress:
+    with if_interrupted(kept_by_training(out)), progress_bar(output.console, what, unit="steps") as progress:
         train(progress=progress, on_network=print_scores)
-    if len(values) > 1:
-        mean = _format_score(metrics[0], sum(values) / len(values))
-        console.print(f"mean test {mean} over {len(values)} seeds")
-    console.print(f"Weights, cards and logs are in {out}.", markup=False)
+    if len(tests) > 1:
+        mean = _format_score(metrics[0], sum(test[metrics[0]] for test in tests) / len(tests))
+        output.say(f"mean test {mean} over {len(tests)} seeds")
+    output.result(f"Weights, cards and logs are in {out}.", out=out, test=tests)
 
 
 def _format_score(metric: str, value: float) -> str:

@@ -12,8 +12,8 @@ import typer
 from predbn.common import atomic_write, progress_bar
 
 from .interrupts import if_interrupted
-from .options import MAX_SEED, Device, Quiet, parse_device_option, refuse_without, usage_error
-from .output import make_console
+from .option_sets import Output
+from .options import MAX_SEED, Device, parse_device_option, refuse_without, usage_error
 from .targets import check_file, check_folder
 from .training_options import Norm, OnSample, Root, open_cifar10
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 def tune_cifar10_command(
     context: typer.Context,
+    output: Output,
     norm: Norm = "batch",
     trials: Annotated[int, typer.Option(min=1, help="Trials that the study has in the end.")] = 30,
     epochs: Annotated[int, typer.Option(min=1, help="Epochs of a trial; the schedule is shortened with it.")] = 100,
@@ -36,13 +37,12 @@ def tune_cifar10_command(
     decoupled: Annotated[bool, typer.Option("--decoupled/--l2", help="Kind of weight decay.")] = False,
     ranges: Annotated[
         list[str] | None,
-        typer.Option("--range", metavar="NAME=LOW,HIGH", help="A range other than the paper's; may be repeated."),
+        typer.Option("--range", metavar="NAME=LOW,HIGH", help="A range other than the paper's."),
     ] = None,
     at_once: Annotated[int, typer.Option(min=1, help="Trials trained side by side on the device.")] = 10,
     device: Device = "auto",
     root: Root = None,
     on_sample: OnSample = False,
-    quiet: Quiet = False,
 ) -> None:
     """Random search in the paper's ranges, by accuracy on the 5,000 validation images.
 
@@ -66,11 +66,13 @@ def tune_cifar10_command(
         batch_size: dict[str, Any] = {"batch_size": 100} if on_sample else {}
         recipe = Cifar10Recipe(norm=norm, epochs=epochs, decoupled=decoupled, **batch_size)
     data = open_cifar10(root, on_sample, parse_device_option(device))
-    console = make_console(quiet=quiet, soft_wrap=True)
 
     def search(name: str, what: str, recipe: Cifar10Recipe, points: dict[int, Any]) -> list[dict[str, Any]]:
         kept = f"the trials that are finished are kept in {study}; run the same command again to continue."
-        with if_interrupted(kept), progress_bar(console, f"{norm}, {len(points)} {what}", unit="steps") as progress:
+        with (
+            if_interrupted(kept),
+            progress_bar(output.console, f"{norm}, {len(points)} {what}", unit="steps") as progress,
+        ):
             return run_search(recipe, points, data, study / name, side_by_side=at_once, progress=progress)
 
     kind = "decoupled" if decoupled else "l2"
@@ -83,15 +85,16 @@ def tune_cifar10_command(
     if out is not None:
         _write_table(out, rows)
     for row in rows[:5]:
-        console.print(
+        output.say(
             f"trial {row['trial']:>3}: validation accuracy {row['validation_accuracy']:.2%}, learning rate "
             f"{row['learning_rate']:.3g}, 1 − momentum {row['one_minus_momentum']:.3g}, eps {row['adam_eps']:.2g}, "
             f"weight decay {row['weight_decay']:.3g}"
         )
     best = recipe_at(recipe, rows[0])
-    console.print(
+    output.result(
         f"{len(rows)} trials; best: --learning-rate {best.learning_rate:g} --momentum {best.momentum:g} "
-        f"--adam-eps {best.adam_eps:g} --weight-decay {best.weight_decay:g} {'--decoupled' if decoupled else '--l2'}"
+        f"--adam-eps {best.adam_eps:g} --weight-decay {best.weight_decay:g} {'--decoupled' if decoupled else '--l2'}",
+        trials=rows,
     )
 
 

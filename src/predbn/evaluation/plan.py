@@ -19,7 +19,6 @@ from .setting import Setting
 from .source import source_class
 from .splits import attack_of
 
-_DATA, _SHIFT, _METHOD, _MEASUREMENT = "Data", "Shift", "Strategies and methods", "Measurement"
 _MAX_BINS = 10_000
 """Each bin is a row of a table, for every model and split."""
 _MAX_COUNT = 2**31 - 1
@@ -81,36 +80,31 @@ class Plan:
         "folder of images per class, CIFAR-10-C or ImageNet-C; loader:MODULE:FUNCTION, a DataLoader of yours with "
         "images as the network takes them, or pairs of them and labels; or criteo or criteo:FOLDER, the rows that "
         "predbn data criteo has prepared (FOLDER#all if all rows are for testing).",
-        panel=_DATA,
     )
     reference: str | None = plan_field(
         None,
         "For data that has really shifted: a folder of images that the model knows, from the old camera. Strategies "
         "are calibrated on it, --data is predicted as it comes, and the output says first which strategy to use.",
-        panel=_DATA,
     )
     unlabelled: bool = plan_field(
-        False, "With --reference: the folders in --data are not classes; use no labels.", panel=_DATA, kind=bool
+        False, "With --reference: the folders in --data are not classes; use no labels.", kind=bool
     )
     class_map: str | None = plan_field(
         None,
         "Which class is which output of the model: a file with one name per line in the order of the outputs. For "
         "folders with other names, or only some of the classes.",
-        panel=_DATA,
     )
     clean: str | None = plan_field(
-        None, "The clean images of a published CIFAR-10-C or ImageNet-C, which do not contain them.", panel=_DATA
+        None, "The clean images of a published CIFAR-10-C or ImageNet-C, which do not contain them."
     )
     validation: str | None = plan_field(
         None,
         "Data to fit temperatures on and to calibrate auto; by default the reference, or that of sample, "
         "cifar10 and criteo.",
-        panel=_DATA,
     )
     images: int | None = plan_field(
         None,
         "Use only this many images of each split, the same ones for all orders and seeds; all by default.",
-        panel=_DATA,
         kind=int,
         min=1,
         max=_MAX_COUNT,
@@ -121,13 +115,11 @@ class Plan:
         "as fog, or a shift that changes within a stream: mixed-5 or mixed-all-levels (each image has one of several), "
         "in_turn-standard (one after another), markov-all-0.85 (a Markov chain that stays with probability 0.85). For "
         "rows: all, clean, tokens, columns, marginals.",
-        panel=_SHIFT,
         option="shift",
     )
     severities: tuple[int, ...] = plan_field(
         (),
         "1 to 5, or percentages for rows; all that the data has by default.",
-        panel=_SHIFT,
         option="severity",
         kind=int,
     )
@@ -137,28 +129,23 @@ class Plan:
         "next image has the same class with probability 0.95); attacked:targeted or attacked:everyone, shuffled, with "
         "some images of each batch optimised to harm the others, which alone are scored. With --reference official by "
         "default: by file name.",
-        panel=_SHIFT,
         option="order",
     )
     seeds: tuple[int, ...] = plan_field(
-        (0,), "Random seed of corruptions, mixtures and orders.", panel=_SHIFT, option="seed", kind=int
+        (0,), "Random seed of corruptions, mixtures and orders.", option="seed", kind=int
     )
     strategies: tuple[str, ...] = plan_field(
         ("train", "batch"),
         "train, batch, auto, auto_stream, prior(N=16), ema, frozen or population, optionally followed by "
         "[eps=0.01, layers=last, robust=True]. With --reference prior, ema, auto, auto_stream and auto(passes=4) too "
         "by default.",
-        panel=_METHOD,
         option="strategy",
     )
-    methods: tuple[str, ...] = plan_field(
-        ("vanilla",), "vanilla, temperature or ensemble.", panel=_METHOD, option="method"
-    )
+    methods: tuple[str, ...] = plan_field(("vanilla",), "vanilla, temperature or ensemble.", option="method")
     batch_sizes: tuple[int | Literal["all"], ...] = plan_field(
         (500,),
         "Images per prediction batch, whose statistics are used, or all for a whole split at once. With --reference 16 "
         "and 100 by default.",
-        panel=_METHOD,
         option="batch_size",
         kind=int,
         min=1,
@@ -168,13 +155,11 @@ class Plan:
     precision: Precision = plan_field(  # noqa: RUF009
         "fp32",
         "Of convolutions and products: fp32 (without TF32), tf32, bf16 or fp16. Statistics stay in fp32.",
-        panel=_METHOD,
         words=PRECISIONS,
     )
     bins: int | None = plan_field(
         None,
         "Bins of the ECE; by default as in the paper: 30 for ImageNet, otherwise 10.",
-        panel=_MEASUREMENT,
         kind=int,
         min=1,
         max=_MAX_BINS,
@@ -182,7 +167,6 @@ class Plan:
     diagram_bins: int | None = plan_field(
         None,
         "Bins of the reliability diagrams; by default those of the ECE.",
-        panel=_MEASUREMENT,
         kind=int,
         min=1,
         max=_MAX_BINS,
@@ -191,7 +175,6 @@ class Plan:
         False,
         "Store which images were classified correctly, one bit each, for intervals over images. On the command line "
         "on by default for images that are not attacked.",
-        panel=_MEASUREMENT,
         kind=bool,
     )
 

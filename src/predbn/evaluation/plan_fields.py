@@ -17,7 +17,6 @@ class PlanField:
     """What a field of a plan holds.
 
     help      the help text of its option
-    panel     the group of options that shows it
     option    the name of its option, without dashes
     kind      the type of a value: str, int or bool
     default   a tuple for a field of several values, None for an optional one
@@ -26,7 +25,6 @@ class PlanField:
     """
 
     help: str
-    panel: str
     option: str
     kind: type
     default: Any
@@ -84,7 +82,6 @@ def plan_field(
     default: Any,
     help: str,
     *,
-    panel: str,
     option: str = "",
     kind: type = str,
     min: int = -_INT64,
@@ -92,4 +89,4 @@ def plan_field(
     words: tuple[str, ...] = (),
 ) -> Any:
     """Declare a field of a plan: a tuple as default makes it a repeated one, None an optional one."""
-    return field(default=default, metadata={"plan": PlanField(help, panel, option, kind, default, min, max, words)})
+    return field(default=default, metadata={"plan": PlanField(help, option, kind, default, min, max, words)})

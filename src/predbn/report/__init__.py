@@ -27,6 +27,7 @@ from .figures import (
 )
 from .frames import add_series, check_results, display_name, gain_over_baseline
 from .headline import headline
+from .loggers import find_logger, log_results
 from .metric_info import metric_info, sort_metrics
 from .results_page import write_results
 from .save import check_suffix, save, write_file
@@ -57,9 +58,11 @@ __all__ = [
     "densities",
     "display_name",
     "figures",
+    "find_logger",
     "gain_over_baseline",
     "headline",
     "heatmap",
+    "log_results",
     "metric_info",
     "render_page",
     "save",
