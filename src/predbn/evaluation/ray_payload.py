@@ -12,12 +12,10 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor
 
 from predbn.common import EvaluationError
 from predbn.data import Images, Rows
@@ -101,32 +99,15 @@ class _FetchedModels(dict[str, Any]):
         return model
 
 
-class _Array(NamedTuple):
-    """The values of a tensor in memory order, and the permutation of dimensions that restores it."""
-
-    values: npt.NDArray[Any]
-    dimensions: tuple[int, ...]
-
-
-def _packed(images: Images) -> tuple[list[_Array], tuple[str, ...], str]:
+def _packed(images: Images) -> tuple[list[npt.NDArray[Any]], tuple[str, ...], str]:
     """Images as arrays: Ray shares those without a copy, but not tensors."""
-    return [_array(tensor) for tensor in (images.images, images.labels, images.index)], images.classes, images.name
+    tensors = (images.images, images.labels, images.index)
+    return [tensor.cpu().contiguous().numpy() for tensor in tensors], images.classes, images.name
 
 
-def _unpacked(packed: tuple[list[_Array], tuple[str, ...], str]) -> Images:
-    (images, labels, index), classes, name = packed
-    return Images(_tensor(images), _tensor(labels), _tensor(index), classes, name)
-
-
-def _array(tensor: Tensor) -> _Array:
-    """The tensor's memory as it is: a mapped file [N, H, W, 3] that is viewed as [N, 3, H, W] is not transposed."""
-    outermost_first = sorted(range(tensor.ndim), key=tensor.stride, reverse=True)
-    values = tensor.cpu().permute(outermost_first).contiguous().numpy()
-    return _Array(values, tuple(np.argsort(outermost_first).tolist()))
-
-
-def _tensor(array: _Array) -> Tensor:
-    """A tensor on shared, read-only memory. That is safe because batches of `Images` are copies."""
+def _unpacked(packed: tuple[list[npt.NDArray[Any]], tuple[str, ...], str]) -> Images:
+    """Images on shared, read-only memory. That is safe because their batches are copies."""
+    arrays, classes, name = packed
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "The given NumPy array is not writable")
-        return torch.from_numpy(array.values).permute(array.dimensions)
+        return Images(*map(torch.from_numpy, arrays), classes, name)
