@@ -50,10 +50,21 @@ def from_folder(
     with the number of decoded pictures and the total.
     """
     listing = list_pictures(Path(path))
+    return images_of(listing, transform, name=listing.root.resolve().name, images=images, progress=progress)
+
+
+def images_of(
+    listing: Listing,
+    transform: ResizeCrop | None,
+    *,
+    name: str,
+    images: int | None = None,
+    progress: Progress | None = None,
+) -> Images:
+    """The listed pictures as a data set; with `images`, only that many of them."""
     chosen = choose_positions(len(listing), images)
     listing = listing.take(chosen)
     pixels = decode(listing, transform, progress)
-    name = listing.root.resolve().name
     return Images(pixels, listing.labels, chosen, listing.classes, name, tuple(listing.names))
 
 

@@ -14,13 +14,13 @@ The folders are checked before anything is decoded, because decoding takes long.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
 from predbn.common import DataError, Progress
 
-from .batch import choose_positions
-from .folder import decode
+from .folder import images_of
 from .imagenet_classes import is_wnid, wnids
 from .images import Images
 from .pictures import Listing, ResizeCrop, class_folders, list_pictures
@@ -44,11 +44,9 @@ def imagenet(
     needs in `preprocessing.crop`; the default is right for most models of 224 × 224 pixels.
     """
     listing = list_imagenet(root, which)
-    chosen = choose_positions(len(listing), images)
-    listing = listing.take(chosen)
-    classes = wnids() if which == "imagenet-v2" else listing.classes
-    pixels = decode(listing, transform, progress)
-    return Images(pixels, listing.labels, chosen, classes, which, tuple(listing.names))
+    if which == "imagenet-v2":
+        listing = replace(listing, classes=wnids())
+    return images_of(listing, transform, name=which, images=images, progress=progress)
 
 
 def list_imagenet(root: str | Path, which: ImageNetSet = "imagenet") -> Listing:

@@ -17,7 +17,7 @@ import torch
 from predbn.common import DataError, Progress
 
 from .class_map import ClassMap, number_classes
-from .folder import decode
+from .folder import images_of
 from .images import UNLABELLED, Images
 from .loader import from_loader, is_loader
 from .npy import from_npy
@@ -97,9 +97,7 @@ def open_in_order(
     elif path.is_dir() and reference.partition(":")[0] not in IMAGENET_SETS:
         listing = _list_in_order(path, unlabelled=unlabelled)
         first = listing.take(torch.arange(len(listing) if images is None else min(images, len(listing))))
-        pixels = decode(first, transform, progress)
-        name = path.resolve().name
-        return Images(pixels, first.labels, torch.arange(len(first)), first.classes, name, tuple(first.names))
+        return images_of(first, transform, name=path.resolve().name, progress=progress)
     else:
         opened = open_images(reference, part, transform=transform, progress=progress)
     if unlabelled:

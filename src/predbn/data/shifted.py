@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from torch import Tensor
 
@@ -15,8 +15,6 @@ from .images import Images
 
 CLEAN = "clean"
 SEVERITIES = (1, 2, 3, 4, 5)
-
-Constants = Literal["auto", "cifar", "imagenet"]
 
 
 @runtime_checkable
@@ -48,8 +46,8 @@ class Corrupted:
     size, the order, or which part of the images is used.
     """
 
-    def __init__(self, clean: Images, *, seed: int = 0, constants: Constants = "auto") -> None:
-        self.clean, self.seed, self.constants = clean, seed, constants
+    def __init__(self, clean: Images, *, seed: int = 0) -> None:
+        self.clean, self.seed = clean, seed
         self.name = f"{clean.name}-c"
         self.classes, self.labels, self.index = clean.classes, clean.labels, clean.index
         self.names = [] if clean.is_prepared else list(names_for(*clean.images.shape[1:]))
@@ -68,8 +66,7 @@ class Corrupted:
         return (self._corrupt(batch, name, severity) for batch in clean)
 
     def _corrupt(self, batch: ImageBatch, name: str, severity: int) -> ImageBatch:
-        options = {"seed": self.seed, "index": batch.index, "constants": self.constants}
-        return batch._replace(images=corrupt(batch.images, name, severity, **options))  # type: ignore[arg-type]
+        return batch._replace(images=corrupt(batch.images, name, severity, seed=self.seed, index=batch.index))
 
 
 def check_split(name: str, severity: int) -> bool:

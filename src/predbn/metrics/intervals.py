@@ -53,16 +53,14 @@ def bootstrap_mean(values: Values, *, resamples: int = 10_000, level: float = 0.
     return Interval(float(array.mean()), float(low), float(high), level)
 
 
-def bootstrap_difference(
-    first: Values, second: Values, *, resamples: int = 10_000, level: float = 0.95, seed: int = 0
-) -> Interval:
-    """The paired interval of mean(first) − mean(second).
+def bootstrap_difference(first: Values, second: Values) -> Interval:
+    """The paired 95 % interval of mean(first) − mean(second).
 
     Value i of both belongs to the same split or example, and both are drawn together: what makes a split hard makes it
     hard for both and cancels in the difference. If the interval does not contain 0, the two differ.
     """
     a, b = to_pairs(first, second)
-    return bootstrap_mean(a - b, resamples=resamples, level=level, seed=seed)
+    return bootstrap_mean(a - b)
 
 
 def t_mean(values: Values, *, level: float = 0.95) -> Interval:

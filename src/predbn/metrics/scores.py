@@ -14,10 +14,11 @@ from .exact_sums import UNIT_BITS, ExactSums, to_units
 
 _BIN_SUMS = ("examples", "right", "confidence")
 _INFINITE_NATS = 1 << 31
+_TOP = 5
 
 
 class Scores(ExactSums):
-    """Accuracy, top-k accuracy, NLL, Brier score, ECE and mean confidence of a stream of predictions.
+    """Accuracy, top-5 accuracy, NLL, Brier score, ECE and mean confidence of a stream of predictions.
 
     An update on a GPU does not wait for it: there, wrong values raise an error when a result is computed; on the CPU
     at once. Results are bit for bit the same however the stream is divided into batches (see `exact_sums`):
@@ -30,10 +31,10 @@ class Scores(ExactSums):
     The reliability diagram may have other bins than the ECE: `diagram_bins`, which then have their own sums.
     """
 
-    def __init__(self, classes: int, *, bins: int = 10, top: int = 5, diagram_bins: int | None = None) -> None:
-        self.classes, self.bins, self.top = classes, bins, top
+    def __init__(self, classes: int, *, bins: int = 10, diagram_bins: int | None = None) -> None:
+        self.classes, self.bins = classes, bins
         self.diagram_bins = bins if diagram_bins is None else diagram_bins
-        for name in ("classes", "bins", "top", "diagram_bins"):
+        for name in ("classes", "bins", "diagram_bins"):
             check_positive(name, getattr(self, name))
         self._prefixes = {"": bins, **({"diagram_": self.diagram_bins} if self.diagram_bins != bins else {})}
         by_bin = {prefix + name: bins for prefix, bins in self._prefixes.items() for name in _BIN_SUMS}
@@ -72,7 +73,7 @@ class Scores(ExactSums):
         nats = torch.where(is_finite, nats, 0)
         rank, confidence = ranks(probabilities, labels), probabilities.amax(1)
         sums = {
-            "top": (rank < self.top).sum()[None],
+            "top": (rank < _TOP).sum()[None],
             "brier": brier_units(probabilities, labels).sum()[None],
             "nll_whole": nats.floor().long().sum()[None],
             "nll_fraction": to_units(nats.frac()).sum()[None],
@@ -93,7 +94,7 @@ class Scores(ExactSums):
         nll_units = (total["nll_whole"] << UNIT_BITS) + total["nll_fraction"]
         return {
             "accuracy": total["right"] / n,
-            **({f"top{self.top}": total["top"] / n} if self.classes > self.top > 1 else {}),
+            **({f"top{_TOP}": total["top"] / n} if self.classes > _TOP else {}),
             "nll": float("inf") if total["nll_infinite"] else nll_units / n_units,
             "brier": total["brier"] / n_units,
             "ece": int(calibration_gap(sums["right"] << UNIT_BITS, sums["confidence"])) / n_units,
