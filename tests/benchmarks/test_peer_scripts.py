@@ -103,16 +103,6 @@ def test_the_measured_results_have_every_rule_on_every_stream():
     assert all(peers <= set(unit["rules"]) for unit in units)
 
 
-def test_the_table_of_attacks_shows_means_over_attacked_batches(tmp_path):
-    path = tmp_path / "attacks.json"
-    results = ResultsFile(path, {}, CPU)
-    for number, success in enumerate((1.0, 0.0)):
-        outcome = {"success": success, "error": 0.5, "unattacked": 0.25}
-        results.add(f"t{number}", {"attack": "targeted", "rule": "batch", "outcome": outcome})
-    results.add("e", {"attack": "everyone", "rule": "batch", "outcome": {"error": 0.3, "unattacked": 0.1}})
-    assert peer_attacks.markdown(path).splitlines()[-1] == "| batch | 50.0 | 50.0 | 25.0 | 30.0 | 10.0 |"
-
-
 def test_the_attacked_batch_is_the_last_of_its_stream():
     attack = peer_attacks.ATTACKS["everyone"]
     attack = peer_attacks.replace(attack, rows=10, malicious=1)

@@ -11,7 +11,7 @@ from predbn.common import PredbnError
 
 T = TypeVar("T")
 BUDGET = settings(
-    max_examples=int(os.environ.get("PREDBN_FUZZ", "100")),
+    max_examples=int(os.environ.get("PREDBN_FUZZ", "50")),
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],

@@ -29,6 +29,7 @@ def assert_same(images, expected):
 def test_every_source_gives_the_same_images(part, layout, small):
     expected = arrays_of(small, part)
     assert_same(cifar10(part, layout), expected)
+    assert_same(cifar10(part, layout.parent), expected)
     assert_same(cifar10(part, archive(layout)), expected)
     write_cifar10_cache(cifar10_cache_file(), (CifarFile(name, name, small[name]) for name in FILES))
     cached = cifar10(part)

@@ -8,7 +8,7 @@ import numpy.typing as npt
 import pytest
 from PIL import Image
 
-from predbn.common import PredbnError, lock_folder
+from predbn.common import PredbnError
 from predbn.data import DataError, write_cifar10c, write_imagenetc
 from predbn.shifts import corrupt
 
@@ -124,19 +124,6 @@ def test_does_not_mix_with_other_files(tmp_path: Path, cifar: Images) -> None:
         write_cifar10c(cifar[:4], labels, tmp_path / "full", ["contrast"], seed=0)
     with pytest.raises(DataError, match="is a file"):
         write_cifar10c(cifar[:4], labels, tmp_path / "full" / "thesis.tex", ["contrast"], seed=0)
-
-
-def test_two_writers_do_not_share_a_folder(tmp_path: Path, cifar: Images, large: Images) -> None:
-    labels, out = np.zeros(4, np.int64), tmp_path / "c"
-    out.mkdir()
-    with lock_folder(out):
-        with pytest.raises(DataError, match="another process is writing to"):
-            write_cifar10c(cifar[:4], labels, out, ["contrast"], seed=0)
-        with pytest.raises(DataError, match="another process is writing to"):
-            write_imagenetc(folder(tmp_path, large), out, ["contrast"], seed=0)
-        assert [path.name for path in out.iterdir()] == [".lock"]
-    write_cifar10c(cifar[:4], labels, out, ["contrast"], seed=0)
-    assert (out / "contrast.npy").exists()
 
 
 def test_pictures_that_would_become_one_file_are_refused(tmp_path: Path, large: Images) -> None:

@@ -14,7 +14,6 @@ from predbn.common import CHECKSUM_FIELD
 from predbn.data import Cifar10C, DataError, read_picture, write_cifar10c, write_imagenetc
 from predbn.data.picture_content import add_checksum_field
 
-from ..chaos.flips import flip_bits
 from .test_write_corrupted import TWO, folder
 
 Images = npt.NDArray[np.uint8]
@@ -47,25 +46,6 @@ def test_a_second_run_replaces_a_damaged_picture(tmp_path: Path, large: Images) 
         read_picture(pictures[1])
     write_imagenetc(source, out, ["contrast"], seed=0)
     assert [path.read_bytes() for path in pictures] == before
-
-
-def test_flipped_bits_are_noticed(tmp_path: Path, cifar: Images, large: Images) -> None:
-    write_cifar10c(cifar[:2], np.zeros(2, np.int64), tmp_path / "c", ["fog"], seed=0)
-    write_imagenetc(folder(tmp_path, large), tmp_path / "p", ["fog"], seed=0)
-    array, labels = tmp_path / "c" / "fog.npy", tmp_path / "c" / "labels.npy"
-    picture = next((tmp_path / "p").rglob("*.JPEG"))
-
-    def read_fog(path: Path) -> bytes:
-        return Cifar10C(path.parent).split("fog", 3).tobytes()
-
-    flips = [
-        flip_bits(array, read_fog, count=50),
-        flip_bits(array, read_fog, bits=range(0, 8 * 128, 3)),
-        flip_bits(labels, lambda path: Cifar10C(path.parent).labels.tolist(), count=100),
-        flip_bits(picture, lambda path: read_picture(path).tobytes(), count=50),
-        flip_bits(picture, lambda path: read_picture(path).tobytes(), bits=range(0, 8 * 120, 9)),
-    ]
-    assert [flip.changed for flip in flips] == [[]] * 5
 
 
 def test_the_checksum_of_a_picture_does_not_change_its_pixels(large: Images) -> None:

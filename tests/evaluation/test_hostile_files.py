@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from predbn.common import PredbnError
 from predbn.evaluation import Plan, Results, read_plan
 from predbn.evaluation.card import check_same, joined
 from predbn.evaluation.plan_file import _toml, write_plan
@@ -77,17 +76,6 @@ def test_damaged_tables(run, name, data):
 
 def have_their_schemas(tables):
     return all(table.schema.equals(SCHEMAS[name]) for name, table in tables.items())
-
-
-@BUDGET
-@given(data=st.data())
-def test_damaged_parts(tmp_path, data):
-    store = opened(tmp_path, UNITS[:1])
-    without_checksums(tmp_path)
-    (path,) = tmp_path.glob("parts/results-*.parquet")
-    path.write_bytes(data.draw(damaged(path.read_bytes())))
-    must_read_or_refuse(store.tables, path.name, have_their_schemas)
-    must_read_or_refuse(store.done, path.name, are_cells)
 
 
 COLUMN = st.sampled_from(
@@ -175,29 +163,3 @@ def test_plans_with_other_types(tmp_path, entries):
     path = tmp_path / "plan.toml"
     path.write_text("".join(f"{name} = {_toml(value)}\n" for name, value in {"models": "a:b", **entries}.items()))
     must_read_or_refuse(lambda: read_plan(path), path.name, lambda plan: again(plan, tmp_path) == plan)
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("models = [{reference = 3}]", "expected the reference of a model to be a string, but got 3"),
-        ("models = 3", "expected a model to be a reference or .*, but got 3"),
-        ("models = [{weights = 'a.pt'}]", "expected a model to be a reference or"),
-        ("models = [{reference = 'a:b', weights = 3}]", "expected the weights of a model to be a string, but got 3"),
-        ("models = [{reference = 'a:b', preprocessing = 3}]", "expected the preprocessing to be a table .*, but got 3"),
-        ("models = 'a:b'\ndata = 3", "expected data to be a string, but got 3"),
-        ("models = 'a:b'\nshifts = [[1]]", r"expected shifts to be a string, but got \[1\]"),
-        (f"models = 'a:b'\nseeds = {2**80}", f"expected seeds to be an integer of 64 bits, but got {2**80}"),
-        ("a = " + "[" * 10_000, "is not TOML"),
-    ],
-)  # fmt: skip
-def test_plans_that_were_tracebacks(tmp_path, text, message):
-    path = tmp_path / "plan.toml"
-    path.write_text(text)
-    with pytest.raises(PredbnError, match=rf"plan\.toml .*{message}"):
-        read_plan(path)
-
-
-def test_a_long_text_of_blanks_is_no_work():
-    with pytest.raises(PredbnError, match="strategy"):
-        Plan(models="a:b", strategies=" " * 100_000 + "[" + " " * 100_000)

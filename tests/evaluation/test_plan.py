@@ -77,6 +77,13 @@ def test_a_plan_is_written_and_read_as_toml(tmp_path):
         ("models = ['a:b']\nstrategy = ['train']\n", "has the unknown entry 'strategy'"),
         ("data = 'sample'\n", "names no models"),
         ("models = [{ref = 'a:b'}]\n", "expected a model to be a reference or"),
+        ("models = 3", "expected a model to be a reference or"),
+        ("models = [{reference = 3}]", "expected the reference of a model to be a string, but got 3"),
+        ("models = [{reference = 'a:b', weights = 3}]", "expected the weights of a model to be a string, but got 3"),
+        ("models = [{reference = 'a:b', preprocessing = 3}]", "expected the preprocessing to be a table"),
+        ("models = 'a:b'\nshifts = [[1]]", "expected shifts to be a string, but got [1]"),
+        (f"models = 'a:b'\nseeds = {2**80}", "expected seeds to be an integer of 64 bits, but got"),
+        ("a = " + "[" * 10_000, "is not TOML"),
         ("models = ['a:b']\nstrategies = ['btch']\n", "unknown strategy 'btch'"),
     ],
 )
@@ -141,3 +148,8 @@ def test_only_train_with_the_layers_own_eps_is_the_identity():
 def test_every_field_refuses_a_value_of_another_type(name):
     with pytest.raises(EvaluationError, match=f"expected {name} to be"):
         Plan(**{"models": "a:b", name: 1.5j})
+
+
+def test_a_long_text_of_blanks_is_no_work():
+    with pytest.raises(EvaluationError, match="strategy"):
+        Plan(models="a:b", strategies=" " * 100_000 + "[" + " " * 100_000)

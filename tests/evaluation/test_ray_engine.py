@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -63,12 +64,13 @@ def test_an_address_where_something_else_listens(reply, monkeypatch):
         server.listen()
 
         def serve() -> None:
-            while True:
-                connection, _ = server.accept()
-                connection.recv(1024)
-                if reply is not None:
-                    connection.sendall(reply)
-                    connection.close()
+            with suppress(OSError):  # the socket is closed at the end of the test
+                while True:
+                    connection, _ = server.accept()
+                    connection.recv(1024)
+                    if reply is not None:
+                        connection.sendall(reply)
+                        connection.close()
 
         threading.Thread(target=serve, daemon=True).start()
         start = time.monotonic()

@@ -1,11 +1,7 @@
 """Whole runs: the same values however they are computed, interrupted or added to."""
 
 import json
-import os
 import random
-import signal
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,13 +11,11 @@ import torch
 from predbn.data import sample
 from predbn.evaluation import EvaluationError, Plan, Results, Setting, evaluate, read_plan
 from predbn.evaluation.job import Job
-from predbn.evaluation.plan_file import write_plan
 from predbn.evaluation.splits import Split
 from predbn.methods import Temperature
 from predbn.norm import adapt, calibrate
 
 from . import tiny
-from .ray_models import PAUSE
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = sample("test").take(120)
@@ -256,29 +250,3 @@ def test_auto_is_calibrated_on_the_validation_data(tmp_path):
 def test_an_ensemble_needs_several_models(tmp_path):
     with pytest.raises(EvaluationError, match="method ensemble needs several models, and t/0 is one"):
         evaluate(Plan(models="t/0", methods="ensemble"), tmp_path, data=DATA, models=MODELS)
-
-
-KILLED = """
-import sys
-from predbn.evaluation import evaluate, read_plan
-evaluate(read_plan(sys.argv[1]), sys.argv[2], progress=lambda done, total, _: print(done, total, flush=True))
-"""
-
-
-def test_a_run_that_is_killed_repeatedly_gives_the_tables_of_an_uninterrupted_run(tmp_path):
-    model = "tests.evaluation.ray_models:slow"
-    plan, out = Plan(model, shifts=("clean", "fog"), images=64, batch_sizes=32), tmp_path / "killed"
-    (tmp_path / "plan.toml").write_text(write_plan(plan))
-    environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}", PAUSE: "0.1"}
-    command = [sys.executable, "-c", KILLED, str(tmp_path / "plan.toml"), str(out)]
-    for _ in range(2):
-        process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True)
-        for line in process.stdout:
-            done, total = map(int, line.split())
-            if done == 2:
-                process.kill()
-        assert process.wait() == -signal.SIGKILL
-    assert total <= 4, "what the first process had finished is not computed again"
-    for folder in (out, tmp_path / "whole"):
-        evaluate(plan, folder)
-    assert tables(out) == tables(tmp_path / "whole")

@@ -12,7 +12,6 @@ from predbn.evaluation import EvaluationError, Results, Split, UnitResult, table
 from predbn.evaluation import store as store_module
 from predbn.evaluation.store import Store
 from predbn.evaluation.units import Cell, Fit, FitUnit, Row, SplitUnit
-from tests.chaos.flips import flip_bits
 
 BINS = [{"low": 0.0, "high": 0.5, "count": 0, "confidence": None, "accuracy": None},
         {"low": 0.5, "high": 1.0, "count": 4, "confidence": 0.75, "accuracy": 0.5}]  # fmt: skip
@@ -108,15 +107,6 @@ def test_a_folder_without_results_is_an_error(tmp_path):
         Results.load(tmp_path)
 
 
-def test_only_one_process_may_write(tmp_path):
-    with Store(tmp_path).writing():
-        second = Store(tmp_path).writing()
-        with pytest.raises(EvaluationError, match="another process is writing"):
-            second.__enter__()
-    with Store(tmp_path).writing():
-        pass
-
-
 def test_values_are_read_as_they_were_written(tmp_path):
     opened(tmp_path, RESULTS).merge()
     found = Results.load(tmp_path)
@@ -146,13 +136,6 @@ def everything(tmp_path):
 
 def read_all(store):
     return {name: table.to_pylist() for name, table in store.tables().items()}, store.fits(), store.done(hits=True)
-
-
-@pytest.mark.parametrize("name", ["results", "hits", "parts/fits-*"])
-def test_no_flip_of_a_bit_goes_unnoticed(everything, name):
-    (path,) = everything.folder.glob(f"{name}.parquet")
-    flips = flip_bits(path, lambda path: read_all(everything), count=80)
-    assert flips.noticed == flips.tried
 
 
 @pytest.mark.parametrize("name", ["results", "reliability", "hits"])

@@ -60,22 +60,6 @@ def test_rows_of_the_text(plain_or_gzipped, tmp_path, block, threads):
     assert files(tmp_path / "out") == before
 
 
-def test_ends_with_the_same_bytes_after_a_kill(text, tmp_path):
-    prepare(text, tmp_path / "whole", block=3000)
-
-    def kill(done, total):
-        if done > 20_000:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        prepare(text, tmp_path / "again", block=3000, progress=kill)
-    with pytest.raises(DataError, match="only partly prepared"):
-        criteo("all", tmp_path / "again")
-    (tmp_path / "again" / "rows.npy.part").write_bytes(b"half")
-    prepare(text, tmp_path / "again", block=7000)
-    assert files(tmp_path / "again") == files(tmp_path / "whole")
-
-
 @pytest.mark.parametrize("name", ["rows.npy", "criteo.json"])
 @pytest.mark.parametrize("damage", ["cut", "flip", "remove"])
 def test_the_same_command_replaces_what_is_damaged(text, tmp_path, name, damage):
