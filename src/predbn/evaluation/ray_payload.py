@@ -110,4 +110,5 @@ def _unpacked(packed: tuple[list[npt.NDArray[Any]], tuple[str, ...], str]) -> Im
     arrays, classes, name = packed
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "The given NumPy array is not writable")
-        return Images(*map(torch.from_numpy, arrays), classes, name)
+        images, labels, index = map(torch.from_numpy, arrays)
+    return Images(images, labels, index, classes, name)
