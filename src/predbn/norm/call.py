@@ -20,18 +20,16 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_map
 
 from predbn.common import AdaptationError
 
 from .adaptation import Adaptation, LayerAdaptation
-from .auto.passes import BatchPass, running_batch_pass
+from .auto.passes import running_batch_pass
 from .forward import entries_of
 from .layers import modules_of
 from .segments import Groups, Segments
 from .streams.blocks import current_selection
 from .streams.lock import is_on_stack
-from .streams.state import States
 from .streams.stream import PassPart
 from .tracing import is_tracing, runs_around_graphs
 
@@ -46,6 +44,10 @@ class TensorSpec:
     dtype: torch.dtype
     device: torch.device
 
+    @classmethod
+    def of(cls, value: Any) -> TensorSpec | None:
+        return cls(value.shape, value.dtype, value.device) if isinstance(value, Tensor) else None
+
     def random(self) -> Tensor:
         """Random values of this shape; zeros for integers but pixels, which are mostly indices."""
         if self.dtype.is_floating_point:
@@ -59,15 +61,15 @@ class ModelCalls:
     """What is known about the calls of one adapted model.
 
     `adaptation` is what its layers share, `layers` are their names, `batch` is the input with the examples, by position
-    and name, if it was given to `adapt`. `inputs` are the arguments of the last call with a `TensorSpec` in place of
-    each tensor; None if there was no call, or if it had arguments of which no random ones can be generated.
+    and name, if it was given to `adapt`. `last` describes the batch of the last call; None if there was no call, or if
+    it had other arguments than one tensor.
     """
 
     def __init__(self, adaptation: Adaptation, layers: Iterable[str], batch: tuple[int, str] | None = None) -> None:
         self.adaptation = adaptation
         self.layers = tuple(layers)
         self.batch = batch
-        self.inputs: tuple[list[Any], dict[str, Any]] | None = None
+        self.last: TensorSpec | None = None
         self.layer_calls = -1
         self.warned = False
 
@@ -129,14 +131,10 @@ class Call:
         return self.batches[0].shape[0] if len(self.batches) == 1 else None
 
     @property
-    def batch_pass(self) -> BatchPass | None:
-        """Which of several passes over the batch this is; the call may be one of them, or make all of them."""
-        return running_batch_pass()
-
-    @property
     def counts(self) -> bool:
-        """Whether states may change now."""
-        return self.batch_pass is None or self.batch_pass.is_last
+        """Whether states may change now: the call may be one of several passes over a batch, or make all of them."""
+        batch_pass = running_batch_pass()
+        return batch_pass is None or batch_pass.is_last
 
     def count_examples(self, layer: str, x: Tensor) -> int:
         """How many examples the rows of a layer's input are, each of equally many rows that follow each other."""
@@ -192,16 +190,13 @@ class Call:
         keep = keep and self.counts
         try:
             if keep and self.model is not None:
-                self.running_pass.after(partial(_after_pass, self.adaptation), output, self.selection.segments)
+                after_pass = partial(self.adaptation.strategy.after_pass, shared=self.adaptation)
+                self.running_pass.after(after_pass, output, self.selection.segments)
         except BaseException:
             keep = False
             raise
         finally:
             self.running_pass.end(keep=keep)
-
-
-def _after_pass(shared: Adaptation, states: States, output: Any, segments: Segments | None) -> None:
-    shared.strategy.after_pass(states, output, shared, segments)
 
 
 class _Running:
@@ -270,7 +265,8 @@ def _begin_call(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any])
     if not model.training:
         call.selection.check_examples(call.examples)
     if not is_tracing():
-        _keep_inputs(model.__dict__[_ATTRIBUTE], args, kwargs)
+        values = (*args, *kwargs.values())
+        model.__dict__[_ATTRIBUTE].last = TensorSpec.of(values[0]) if len(values) == 1 else None
 
 
 def _calls_around(call: Call | None, model: nn.Module) -> Call | None:
@@ -317,13 +313,6 @@ def _end_last(model: nn.Module) -> None:
         hooks.move_to_end(next(key for key, hook in hooks.items() if hook is _end_call))
 
 
-def _keep_inputs(calls: ModelCalls, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    try:
-        calls.inputs = [_spec(value) for value in args], {key: _spec(value) for key, value in kwargs.items()}
-    except TypeError:
-        calls.inputs = None
-
-
 def _batches(batch: tuple[int, str] | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Tensor]:
     """The inputs that may hold the examples: one tensor of each number of rows. They may be in a dictionary or a
     dataclass.
@@ -348,17 +337,6 @@ def _parts(value: Any) -> Iterable[Any]:
     # torch.compile cannot follow the look for a dataclass
     entries = None if isinstance(value, Tensor) or torch.compiler.is_dynamo_compiling() else entries_of(value)
     return (value,) if entries is None else entries.values()
-
-
-def _spec(value: Any) -> Any:
-    """Whatever may hold memory is not kept."""
-    if isinstance(value, Tensor):
-        return TensorSpec(value.shape, value.dtype, value.device)
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    if type(value) in (list, tuple, dict):
-        return tree_map(_spec, value)
-    raise TypeError(f"cannot generate a random {type(value).__name__}")
 
 
 def model_calls(model: nn.Module) -> ModelCalls | None:

@@ -84,7 +84,8 @@ def fold(model: M, stream: str = DEFAULT_STREAM, *, example: Tensor | None = Non
     if not isinstance(example, Tensor | None):
         raise AdaptationError(f"example must be a tensor, but got {type(example).__name__}")
     statistics = _statistics_of_layers(model, stream)
-    batch = _last_batch(model) if example is None else example
+    calls = model_calls(model)
+    last = None if calls is None else calls.last
     folded = copy.deepcopy(model).eval()
     unwatch(folded)
     layers = dict(named_layers(folded))
@@ -93,7 +94,7 @@ def fold(model: M, stream: str = DEFAULT_STREAM, *, example: Tensor | None = Non
         if name in statistics:
             _set_statistics(layer, *statistics[name])
     try:
-        merged, reason = _merge_all(folded, layers, statistics, batch), None
+        merged, reason = _merge_all(folded, layers, last if example is None else example), None
     except _NotMerged as error:
         merged, reason = 0, str(error)
         warnings.warn(f"fold merged none of {len(layers)} batch norm layers: {reason}", UserWarning, stacklevel=2)
@@ -103,15 +104,6 @@ def fold(model: M, stream: str = DEFAULT_STREAM, *, example: Tensor | None = Non
 
 class _NotMerged(Exception):
     """Why no layer can be merged."""
-
-
-def _last_batch(model: nn.Module) -> TensorSpec | None:
-    """The tensor that the model was called with last; None if it was not called, or with other arguments."""
-    calls = model_calls(model)
-    if calls is None or calls.inputs is None:
-        return None
-    values = [*calls.inputs[0], *calls.inputs[1].values()]
-    return values[0] if len(values) == 1 and isinstance(values[0], TensorSpec) else None
 
 
 def _statistics_of_layers(model: nn.Module, stream: str) -> dict[str, tuple[Statistics, float]]:
@@ -180,12 +172,7 @@ class _Merge:
             self.current = _replace(self._model, new, old)
 
 
-def _merge_all(
-    model: nn.Module,
-    layers: dict[str, nn.Module],
-    statistics: dict[str, tuple[Statistics, float]],
-    batch: Tensor | TensorSpec | None,
-) -> int:
+def _merge_all(model: nn.Module, layers: dict[str, nn.Module], batch: Tensor | TensorSpec | None) -> int:
     """Merge what can be merged without changing the output; return how many layers that is."""
     arguments = inspect.signature(model.forward).parameters
     if len(arguments) > 1 or any(a.default is not a.empty or a.kind is a.VAR_POSITIONAL for a in arguments.values()):
@@ -196,11 +183,8 @@ def _merge_all(
     if batch is None:
         raise _NotMerged("no tensor is known to compare on; predict a batch before folding, or give example=")
     predecessors = _predecessors(model)
-    merges = [
-        _Merge(model, predecessors[layer], layer)
-        for name, layer in layers.items()
-        if layer in predecessors and name in statistics
-    ]
+    has_statistics = [layer for layer in layers.values() if source_statistics(layer) is not None]
+    merges = [_Merge(model, predecessors[layer], layer) for layer in has_statistics if layer in predecessors]
     if not merges:
         raise _NotMerged("none of them directly follows a convolution or linear layer that only it reads")
     expected, called = _outputs(model, batch, merges)

@@ -21,6 +21,7 @@ from torch.overrides import TorchFunctionMode
 from predbn.common import AdaptationError
 
 from .adaptation import VERSION, Adaptation, LayerAdaptation
+from .auto.passes import running_batch_pass
 from .call import Call, call_of, count_layer_call
 from .layers import Epilogue, device_of, epilogue_of, named_layers
 from .normalise import normalise
@@ -76,7 +77,7 @@ def _report(adaptation: LayerAdaptation, call: Call, observation: Observation, c
     adaptation.used = _detached(chosen) if is_known else None
     if adaptation.shared.observer is not None:
         adaptation.shared.observer(observation, chosen)
-    batch_pass = call.batch_pass
+    batch_pass = running_batch_pass()
     if batch_pass is not None and batch_pass.adaptation is adaptation.shared:
         batch_pass.difference, batch_pass.segments = observation.difference, observation.segments
     if observation.bad_rows and call.counts:
@@ -222,39 +223,26 @@ class _ReplaceBatchNorm(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if func is F.batch_norm:
-            return self._replace(func, args, kwargs, *_functional_arguments(*args, **kwargs))
-        if func is torch.batch_norm:
-            return self._replace(func, args, kwargs, *_torch_arguments(*args, **kwargs))
-        return func(*args, **kwargs)
-
-    def _replace(
-        self, func: Any, args: Any, kwargs: Any, x: Any, mean: Any, var: Any, weight: Any, bias: Any, eps: float
-    ) -> Any:
+            names = _FUNCTIONAL_ARGUMENTS
+        elif func is torch.batch_norm:
+            names = _TORCH_ARGUMENTS
+        else:
+            return func(*args, **kwargs)
         self.called = True
+        given = {"weight": None, "bias": None, "eps": 1e-5, **dict(zip(names, args, strict=False)), **kwargs}
         shared, layer = self.adaptation.shared, cast(Any, self.layer)
-        if _is_unchanged(shared, self.adaptation.name, x):
+        if _is_unchanged(shared, self.adaptation.name, given["input"]):
             return func(*args, **kwargs)
         _check_context(self.adaptation, layer)
-        eps = float(eps) if shared.eps is None else shared.eps
-        if mean is None or var is None:
-            mean, var = layer.running_mean, layer.running_var
-        return adapted_batch_norm(self.adaptation, x, weight, bias, eps, (mean, var))
+        eps = float(given["eps"]) if shared.eps is None else shared.eps
+        source = given["running_mean"], given["running_var"]
+        if source[0] is None or source[1] is None:
+            source = layer.running_mean, layer.running_var
+        return adapted_batch_norm(self.adaptation, given["input"], given["weight"], given["bias"], eps, source)
 
 
-def _functional_arguments(
-    input: Any, running_mean: Any, running_var: Any, weight: Any = None, bias: Any = None,
-    training: bool = False, momentum: float = 0.1, eps: float = 1e-5,
-) -> tuple[Any, ...]:  # fmt: skip
-    """Picks what we need out of the arguments of F.batch_norm."""
-    return input, running_mean, running_var, weight, bias, eps
-
-
-def _torch_arguments(
-    input: Any, weight: Any, bias: Any, running_mean: Any, running_var: Any,
-    training: bool, momentum: float, eps: float, cudnn_enabled: bool,
-) -> tuple[Any, ...]:  # fmt: skip
-    """The same for torch.batch_norm."""
-    return input, running_mean, running_var, weight, bias, eps
+_FUNCTIONAL_ARGUMENTS = "input", "running_mean", "running_var", "weight", "bias", "training", "momentum", "eps"
+_TORCH_ARGUMENTS = "input", "weight", "bias", "running_mean", "running_var", "training", "momentum", "eps"
 
 
 def _unknown_forward_error(name: str, layer: nn.Module) -> AdaptationError:

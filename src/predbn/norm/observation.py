@@ -15,6 +15,7 @@ from predbn.common import AdaptationError
 from . import moments
 from .auto.calibration import Calibration
 from .auto.composition import Composition
+from .auto.passes import running_batch_pass
 from .backend import Bounds, backend_of
 from .robust import WIDE, bounded_moments, is_finite_example
 from .statistics import Moments, Statistics, gather_examples, pool_over_processes
@@ -54,7 +55,7 @@ class Observation:
         eps: float,
         source: tuple[Tensor | None, Tensor | None],
     ) -> None:
-        shared, batch_pass = adaptation.shared, call.batch_pass
+        shared, batch_pass = adaptation.shared, running_batch_pass()
         self.layer, self.layer_count, self.eps = adaptation.name, shared.layer_count, eps
         self._is_in_batch_pass = batch_pass is not None and batch_pass.adaptation is shared
         self.composition = batch_pass.composition if batch_pass is not None and self._is_in_batch_pass else None

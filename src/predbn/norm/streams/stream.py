@@ -221,7 +221,7 @@ class Pass:
             return
         for part in self._parts:
             if segments is None:
-                after_pass(part.states, output, None)
+                after_pass(part.states, output, segments=None)
                 continue
             is_per_example = isinstance(output, Tensor) and output.dim() > 0 and len(output) == segments.examples
             part_output, part_segments = output if is_per_example else None, segments
@@ -229,7 +229,7 @@ class Pass:
                 assert isinstance(segments, StreamSegments)
                 rows, part_segments = segments.part(part.streams)
                 part_output = output[rows]
-            after_pass(part.states, part_output, part_segments)
+            after_pass(part.states, part_output, segments=part_segments)
 
     def end(self, *, keep: bool) -> None:
         """Keep the new states, or drop them."""
