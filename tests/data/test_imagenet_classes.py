@@ -1,21 +1,6 @@
 import pytest
-import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from predbn.data import DataError, class_mask, wnids
-
-
-@given(st.lists(st.integers(0, 999), unique=True, min_size=1, max_size=9))
-def test_a_mask_picks_the_logits_of_its_classes(chosen):
-    mask = class_mask([wnids()[k] for k in chosen])
-    assert (len(mask), mask.total, mask.positions) == (len(chosen), 1000, tuple(chosen))
-    logits = torch.randn(4, 1000)
-    picked = logits[:, list(mask.positions)]
-    assert torch.equal(picked, torch.stack([logits[:, k] for k in chosen], 1))
-    probabilities = logits.softmax(1)[:, chosen]
-    expected = probabilities / probabilities.sum(1, keepdim=True)
-    torch.testing.assert_close(picked.softmax(1), expected)
 
 
 def test_the_classes_are_sorted():

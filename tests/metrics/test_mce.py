@@ -1,10 +1,8 @@
-"""The mean corruption error against what was published by severity."""
+"""The mean corruption error against its formula."""
 
 import pytest
 
-from predbn.metrics import ALEXNET_ERRORS, MetricError, corruption_errors, mce
-
-"""AlexNet's errors at each of the five severities, as released by the authors of the benchmark."""
+from predbn.metrics import ALEXNET_ERRORS, MetricError, mce
 
 
 def test_alexnet_has_an_mce_of_100():
@@ -15,7 +13,6 @@ def test_it_is_the_mean_of_ratios_whatever_the_order():
     errors = {name: 0.01 * (place + 1) for place, name in enumerate(reversed(ALEXNET_ERRORS))}
     expected = sum(100 * errors[name] / ALEXNET_ERRORS[name] for name in ALEXNET_ERRORS) / 15
     assert mce(errors) == pytest.approx(expected)
-    assert corruption_errors({"fog": 0.4})["fog"] == pytest.approx(100 * 0.4 / 0.819324)
 
 
 @pytest.mark.parametrize(

@@ -79,10 +79,5 @@ def _run(predictors: Mapping[PredictorKey, Predictor], attack: Attack | None, ta
     return logits[0] if len(logits) == 1 else torch.cat(logits)
 
 
-def on_one_core(function: Callable[[], R]) -> R:
-    """Call a function with torch on one core, so that the number of cores changes no bit of the result."""
-    return each_on_one_core(lambda _: function(), [None])[0]
-
-
 def _map(cache: ModelCache, function: Callable[[T], R], items: Iterable[T]) -> list[R]:
     return [function(item) for item in items] if cache.graph_streams is not None else each_on_one_core(function, items)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from predbn.common import EvaluationError
+from predbn.common import EvaluationError, each_on_one_core
 from predbn.data import Images, Rows
 from predbn.methods import Method, Temperature, find_method
 from predbn.shifts import Attack, orders
@@ -20,7 +20,7 @@ from .batches import Prefetcher, Rebatcher, Reiterable, block_size
 from .model_cache import ModelCache, PredictorKey
 from .plan import Plan, is_ensemble, needs_fit
 from .precision import numerics
-from .predict import on_one_core, predict, start_stream
+from .predict import predict, start_stream
 from .scoring import AttackedScores, CellScores, FiniteCheck
 from .source import AnyBatch, Source
 from .splits import Split, attack_of
@@ -242,5 +242,6 @@ class Worker:
             logits.append(values.float().cpu())
             labels += [batch.labels.cpu() for batch in block]
         check.check()
-        fitted = on_one_core(lambda: Temperature.fit(torch.cat(logits), labels=torch.cat(labels)))
+        # On one core, so that the number of cores changes no bit of the result.
+        (fitted,) = each_on_one_core(lambda _: Temperature.fit(torch.cat(logits), torch.cat(labels)), [None])
         return Fit(unit.model, unit.strategy, unit.batch_size, "temperature", fitted.value)

@@ -12,10 +12,10 @@ score; and importing it takes longer than importing everything else here.
 from predbn.common import MetricError
 
 from .auc import ScoreHistogram, auc
-from .calibration import Reliability, bin_of, ece, equal_width_edges, reliability, sum_by_bin
+from .calibration import Reliability, ece, reliability
 from .classification import accuracy, brier, nll, ranks
 from .intervals import Interval, bootstrap_difference, bootstrap_mean, t_mean, t_ratio
-from .mce import ALEXNET_ERRORS, corruption_errors, mce
+from .mce import ALEXNET_ERRORS, mce
 from .own import OwnMetric, own_metrics, register_metric
 from .paired import consecutive_groups, paired_ece_interval, paired_interval
 from .scores import Scores
@@ -30,14 +30,11 @@ __all__ = [
     "Scores",
     "accuracy",
     "auc",
-    "bin_of",
     "bootstrap_difference",
     "bootstrap_mean",
     "brier",
     "consecutive_groups",
-    "corruption_errors",
     "ece",
-    "equal_width_edges",
     "mce",
     "nll",
     "own_metrics",
@@ -46,7 +43,6 @@ __all__ = [
     "ranks",
     "register_metric",
     "reliability",
-    "sum_by_bin",
     "t_mean",
     "t_ratio",
 ]

@@ -31,10 +31,11 @@ benchmark (Hendrycks and Dietterich 2019, github.com/hendrycks/robustness). By n
 paired with corruptions in another order."""
 
 
-def corruption_errors(errors: Mapping[str, float]) -> dict[str, float]:
-    """CE_c = Σ_s E_{s,c} / Σ_s E^AlexNet_{s,c} in per cent, for each corruption of ImageNet-C in `errors`.
+def mce(errors: Mapping[str, float]) -> float:
+    """The mean over the 15 corruptions of ImageNet-C of Σ_s E_{s,c} / Σ_s E^AlexNet_{s,c}, in per cent.
 
-    Errors are shares between 0 and 1, the mean over the severities.
+    `errors` are shares between 0 and 1, the mean over the severities, for all 15 corruptions. AlexNet itself has 100.
+    There is no such normaliser for other data sets; report their mean error.
     """
     for name, error in errors.items():
         if name not in ALEXNET_ERRORS:
@@ -45,16 +46,7 @@ def corruption_errors(errors: Mapping[str, float]) -> dict[str, float]:
             )
         if not 0 <= error <= 1:
             raise MetricError(f"the error {error} on '{name}' is not between 0 and 1; give shares, not per cent")
-    return {name: 100 * error / ALEXNET_ERRORS[name] for name, error in errors.items()}
-
-
-def mce(errors: Mapping[str, float]) -> float:
-    """The mean of `corruption_errors` over the 15 corruptions of ImageNet-C, all of which must be in `errors`.
-
-    AlexNet itself has 100. There is no such normaliser for other data sets; report their mean error.
-    """
-    relative = corruption_errors(errors)
-    missing = [name for name in ALEXNET_ERRORS if name not in relative]
+    missing = [name for name in ALEXNET_ERRORS if name not in errors]
     if missing:
         raise MetricError(f"the mCE is a mean over 15 corruptions and {', '.join(missing)} are missing; give them too")
-    return sum(relative.values()) / len(relative)
+    return sum(100 * error / ALEXNET_ERRORS[name] for name, error in errors.items()) / len(errors)
