@@ -160,7 +160,7 @@ def test_arrays_json_and_quiet(own):
         (f"{PREPARED} --weights no.pt", "no.pt does not exist"),
         (f"{PREPARED} --data nowhere", "There is no data 'nowhere'"),
         (f"{PREPARED} --data sample", "has 2 classes, but the data has 10"),
-        ("--data pictures", "does not say how its pictures are prepared"),
+        ("--data pictures", "has no preprocessing"),
         (f"{PREPARED} --data pictures --shift in_turn-20", "'in_turn-20' has more corruptions than the 19"),
         (f"{PREPARED} --data pictures --precision fp16", "needs a GPU"),
         (f"{PREPARED} --data pictures --method temperature", "names no validation data"),

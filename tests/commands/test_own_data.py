@@ -166,7 +166,7 @@ def test_classes_in_another_order_are_doubted(here, options):
         (["--data", "loader:mine:nothing"], "mine has no function 'nothing'"),
         (["--data", "loader:mine:dark", *GREY], "leave out --mean, --std and --size"),
         (["--data", "loader:mine:dark", "--reference", "clean"], "name loaders for all data"),
-        (["--data", "clean"], "does not say how its pictures are prepared"),
+        (["--data", "clean"], "has no preprocessing"),
         (["--data", "clean", "--size", "2"], "cannot predict images of 2×2 with 1 or 3 channels"),
         (["--data", "clean", "--size", "10", "--mean", "0,0"], "cannot predict images of 10×10 with 2 channels"),
     ],

@@ -124,7 +124,7 @@ def test_any_folder_of_pictures_is_read_whole_or_not_at_all(tmp_path, monkeypatc
     Image.fromarray(pixels_of(0)).save(tmp_path / "a" / "b" / "x.png")
     assert len(open_unlabelled(str(tmp_path), "test")) == 1
     Image.new("L", (4, 4)).save(tmp_path / "a" / "y.gif")
-    with pytest.raises(DataError, match=r"y.gif is a picture of a kind that is not read: convert it"):
+    with pytest.raises(DataError, match=r"y.gif has an unsupported picture format: convert it"):
         open_unlabelled(str(tmp_path), "test")
     (tmp_path / "a" / "y.gif").unlink()
     real = os.scandir

@@ -111,7 +111,7 @@ def test_nothing_is_left_out_in_silence(tmp_path, monkeypatch):
         list_pictures(root)
     (root / "c").unlink()
     (root / "b" / "moving.GIF").write_bytes(b"GIF89a")
-    with pytest.raises(DataError, match=r"b/moving.GIF is a picture of a kind that is not read: convert it to one of"):
+    with pytest.raises(DataError, match=r"b/moving.GIF has an unsupported picture format: convert it to one of"):
         list_pictures(root)
     (root / "b" / "moving.GIF").unlink()
     (root / "b" / "more").mkdir()

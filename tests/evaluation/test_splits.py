@@ -3,6 +3,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from predbn.data import DataError
 from predbn.evaluation import EvaluationError, Split
 from predbn.evaluation.source import PictureSource
 from predbn.evaluation.splits import check_order, make_stream, positions, resolve
@@ -118,7 +119,7 @@ def test_a_subset_of_images_is_the_same_for_all_orders_and_seeds():
     labels = torch.arange(100) % 10
     chosen = {tuple(sorted(positions(o, labels, s, 20).tolist())) for o in ("official", "by_class") for s in (0, 1)}
     assert len(chosen) == 1
-    with pytest.raises(EvaluationError, match="wants 101 images, but the data has 100"):
+    with pytest.raises(DataError, match="Expected at most 100 images, as many as the data has, but got 101"):
         positions("official", labels, 0, 101)
 
 

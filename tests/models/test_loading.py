@@ -136,7 +136,7 @@ def test_where_the_preprocessing_comes_from(own):
     again = load(f"{own}:classifier", preprocessing=SMALL)
     assert again.info.preprocessing == SMALL
     assert not isinstance(again.network, Classifier)
-    with pytest.raises(ModelError, match=r"does not say how its pictures are prepared: .* or pass preprocessing="):
+    with pytest.raises(ModelError, match=r"has no preprocessing: .* or pass preprocessing="):
         load(f"{own}:Net")
 
 

@@ -110,7 +110,7 @@ def test_a_network_that_diverges_is_reported_when_the_others_are_written(data, t
         real(self)
 
     monkeypatch.setattr(Cifar10Trainer, "train_step", train_step)
-    with pytest.raises(TrainingError, match=r"not finite any more with seed 0 \(epoch 1\): lower the learning rate"):
+    with pytest.raises(TrainingError, match=r"no longer finite with seed 0 \(epoch 1\): lower the learning rate"):
         train_cifar10(SHORT, [0, 1, 2], data, tmp_path, side_by_side=2)
     assert list(finished_networks(SHORT, [0, 1, 2], folder_of(tmp_path), resume=True)) == [1, 2]
 

@@ -77,7 +77,7 @@ def choose_positions(count: int, wanted: int | None) -> Tensor:
     if wanted is None:
         return torch.arange(count)
     if wanted > count:
-        raise DataError(f"{wanted} images are wanted, but the data has {count}: ask for fewer.")
+        raise DataError(f"Expected at most {count} images, as many as the data has, but got {wanted}.")
     return torch.from_numpy(np.sort(orders.shuffled(count, seed=0)[:wanted]))
 
 

@@ -55,7 +55,7 @@ class PictureError(DataError):
 
 @contextmanager
 def open_picture(path: str | Path) -> Iterator[Image.Image]:
-    """Open a picture whose file and pixels are within the limit; whatever is wrong with it is a PictureError."""
+    """Open a picture whose file and pixels are within the limit; anything wrong with it is a PictureError."""
     try:
         check_regular(path)
         with open(path, "rb") as file:
@@ -100,7 +100,7 @@ def as_pixels(picture: Image.Image, channels: int = 3) -> Image.Image:
     if is_deep and is_usual:
         return Image.fromarray((np.asarray(picture) >> 8).astype(np.uint8)).convert(mode)
     if is_deep or picture.mode in ("I", "F"):
-        raise ValueError("it has grey values of a kind whose range is not known, so convert it to 8 bits")
+        raise ValueError("it has grey values whose range is unknown, so convert it to 8 bits")
     return picture.convert(mode)
 
 

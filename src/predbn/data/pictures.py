@@ -28,7 +28,7 @@ Pixels = npt.NDArray[np.uint8]
 SUFFIXES = (".bmp", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp")
 
 OTHER_SUFFIXES = (".avif", ".gif", ".heic", ".heif", ".jp2", ".jxl", ".pbm", ".pgm", ".svg", ".tga")
-"""Pictures that are not read. They are an error, because a data set without them is another one."""
+"""Unsupported formats. They are an error: without these pictures it would be another data set."""
 
 
 @dataclass(frozen=True)
@@ -199,10 +199,10 @@ def is_picture(name: str) -> bool:
 
 
 def check_kind(path: str) -> None:
-    """Raise an error if a file has the suffix of a picture of a kind that is not read."""
+    """Raise an error if the suffix is that of an unsupported picture format."""
     if path.lower().endswith(OTHER_SUFFIXES) and not os.path.basename(path).startswith("."):
         raise DataError(
-            f"{path} is a picture of a kind that is not read: convert it to one of {', '.join(SUFFIXES)}, or move it "
+            f"{path} has an unsupported picture format: convert it to one of {', '.join(SUFFIXES)}, or move it "
             "elsewhere."
         )
 

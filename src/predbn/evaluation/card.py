@@ -1,4 +1,4 @@
-"""The run card: what one needs to repeat a run, and to know whether two runs used the same models and data."""
+"""The run card: what is needed to repeat a run, and to know whether two runs used the same models and data."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Example pictures of a run, small enough for a page: the first image of its data, clean and under each shift; or of a
 real shift, some of both sides.
 
-They are kept with the results, so that a report can show them when the data is not at hand any more.
+They are kept with the results, so that a report can show them without the data.
 """
 
 from __future__ import annotations

@@ -97,10 +97,7 @@ def positions(order: str, labels: Tensor, seed: int, images: int | None = None) 
     With `images`, only that many of them: drawn without replacement, and depending only on their number, so that all
     orders and seeds use the same images.
     """
-    count = len(labels)
-    if images is not None and images > count:
-        raise EvaluationError(f"the plan wants {images} images, but the data has {count}: ask for fewer.")
-    chosen = choose_positions(count, images).numpy()
+    chosen = choose_positions(len(labels), images).numpy()
     return torch.from_numpy(chosen[_ordered(order, labels.cpu().numpy()[chosen], seed)])
 
 

@@ -1,7 +1,7 @@
 """The folder of a run: parts while it is computed, whole tables when it is done.
 
     plan.toml            the last plan
-    card.json            what one needs to repeat the run
+    card.json            what is needed to repeat the run
     results.parquet      one row per metric   } all that is finished, sorted: the same bytes whatever the order
     reliability.parquet  one row per bin      } in which units finished
     hits.parquet         which images were predicted correctly, if the plan wants it

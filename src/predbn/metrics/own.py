@@ -1,4 +1,4 @@
-"""Metrics of one's own, which every evaluation then measures.
+"""User-defined metrics, which every evaluation measures.
 
 @register_metric("margin", better="higher", description="The probability of the label above that of the runner-up.")
 def margin(probabilities, labels):

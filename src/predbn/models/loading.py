@@ -160,7 +160,7 @@ def _load_function(
     preprocessing = preprocessing or getattr(model, "preprocessing", None)
     if not isinstance(preprocessing, Preprocessing):
         raise ModelError(
-            f"{reference} does not say how its pictures are prepared: return a predbn.models.Classifier, "
+            f"{reference} has no preprocessing: return a predbn.models.Classifier, "
             "give the network an attribute `preprocessing`, or pass preprocessing= (on the command line --mean, --std "
             "and --size, or data from your own loader:MODULE:FUNCTION)."
         )

@@ -37,7 +37,7 @@ def doubts_about(results: Results) -> list[str]:
 def doubts_about_reference(shift: RealShift) -> list[str]:
     """A sentence if accuracy on the reference is not above chance, or few of its classes are ever predicted.
 
-    Without labels of the reference, the accuracy of the best strategy on the new data is looked at.
+    Without labels of the reference, the accuracy of the best strategy on the new data decides.
     """
     classes = max(2, len(shift.classes))
     labels, predicted = shift.labels_and_predictions("reference")

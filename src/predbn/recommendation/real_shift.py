@@ -155,7 +155,7 @@ class RealShift:
         return (labels if len(labels) else None), np.asarray(baseline["predicted"])
 
     def _rows(self, corruption: str) -> list[dict[str, Any]]:
-        """The predictions on a split by strategy and batch size, `train` first and once: it knows no batches."""
+        """The predictions on a split by strategy and batch size, `train` first and once."""
         rows = self.predictions[self.predictions["corruption"] == corruption].to_dict("records")
         trains = [row for row in rows if row["strategy"] == BASELINE]
         if not trains:

@@ -50,7 +50,7 @@ class Candidate:
 
     @property
     def rank(self) -> tuple[int, int]:
-        """The place in the order of simplicity; the smaller batch is the simpler one, since nobody waits for it."""
+        """The place in the order of simplicity; smaller batches are simpler, since requests wait less for them."""
         name = re.split(r"[(\[]", self.strategy)[0]
         several = re.search(r"passes=(?!1\b)", self.strategy)
         known = "auto(passes=4)" if name == "auto" and several else name

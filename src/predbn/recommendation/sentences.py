@@ -18,7 +18,7 @@ _Value = Callable[[Comparison | None, str], float]
 
 _LABELS = {"accuracy": "accuracy", "brier": "Brier score", "auc": "AUC"}
 _FEW_CLASSES = 0.5
-"""If a batch holds fewer than this share of the classes that it could hold, the order is worth a word."""
+"""Batches with less than this share of the classes that they could hold get a warning about the order."""
 
 
 def recommendation_sentences(results: Results) -> list[str]:
@@ -204,7 +204,7 @@ def _without_labels(shift: RealShift) -> list[str]:
 
 
 def _class_order(shift: RealShift) -> list[str]:
-    """A word if batches hold few classes: that is often the order of the files, and not that of the images."""
+    """Warn if batches hold few classes: often that is the order of the files, and not of the images."""
     size = max(strategy.batch_size for strategy in shift.strategies)
     held, classes = shift.classes_per_batch(size), len(shift.classes)
     if held is None or held >= _FEW_CLASSES * min(size, classes) or str(shift.frame["order"].iloc[0]) != "official":

@@ -165,7 +165,7 @@ def run_shift(
     models: Mapping[str, Classifier] | None = None,
     progress: bool | ProgressWithNote = True,
 ) -> ShiftResults:
-    """Carry out the plan of a real shift, and look inside of the first model; `changes.csv` is written beside it."""
+    """Carry out the plan of a real shift, and examine the first model; `changes.csv` is written to `out` too."""
     engine = engine or InProcess()
     with showing_progress(progress, "evaluating") as report:
         results = evaluate(plan, out, engine=engine, data=data, models=models, progress=report)
@@ -198,7 +198,7 @@ def _examine(job: Job, path: Path, progress: ProgressWithNote | None) -> list[st
     model = job.cache.model(job.member_names[0])
     if progress is not None:
         progress(0, None, "examining")
-    # In memory, whatever the size of the data; drawn over all of it, since its beginning may be another part of it.
+    # A random subset: it fits in memory, and the first images may not be representative.
     sides = [
         images.take(torch.randperm(len(images), generator=torch.Generator().manual_seed(0))[:_EXAMINED])
         for images in (pair.reference, pair.data)

@@ -63,7 +63,7 @@ def train_networks(
                     cards[trainer.seed] = save_network(trainer, folder / str(trainer.seed))
                     on_network(trainer.seed, cards[trainer.seed])
         if diverged:
-            raise TrainingError(f"The loss is not finite any more with {', '.join(diverged)}: lower the learning rate.")
+            raise TrainingError(f"The loss is no longer finite with {', '.join(diverged)}: lower the learning rate.")
         return cards
 
 
