@@ -3,6 +3,7 @@
 import json
 
 import numpy as np
+from onnx import helper
 from typer.testing import CliRunner
 
 from predbn.cli import app
@@ -55,3 +56,20 @@ def test_data_that_is_no_array(tmp_path):
     refused = run("adapt", path, tmp_path / "out.onnx", "--strategy", "auto", "--data", tmp_path / "inputs.npy")
     assert refused.exit_code == 2
     assert not (tmp_path / "out.onnx").exists()
+
+
+def test_messages_name_options(tmp_path):
+    nodes = [helper.make_node("Relu", ["x"], ["y"])]
+    folded = save(make_model(nodes), tmp_path / "folded.onnx")
+    path = save(make_model([batch_norm_node()]), tmp_path / "model.onnx")
+    np.save(tmp_path / "inputs.npy", X)
+    for arguments, wanted in (
+        ([path, "--convolutions"], "--convolutions needs source data for their statistics: give --data"),
+        ([path, "--data", tmp_path / "inputs.npy"], "does not use source data: leave out --data"),
+        ([folded, "--layers", "x"], "has no BatchNormalization nodes"),
+    ):
+        done = run("adapt", arguments[0], tmp_path / "out.onnx", *arguments[1:])
+        assert done.exit_code == 1
+        message = " ".join(str(done.exception).split())
+        assert wanted in message
+        assert "=" not in message

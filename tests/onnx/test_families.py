@@ -49,6 +49,33 @@ def test_an_adapted_file_predicts_as_the_adapted_model(exported, family, dynamo,
     assert strategy != "batch" or not torch.allclose(expected, plain, atol=0.1)
 
 
+@pytest.mark.parametrize("opset", [9, 11, 12])
+@torch.no_grad()
+def test_early_opsets_are_converted(opset, tmp_path):
+    model, x = network("mobilenet"), images(7, shifted=True)
+    path = export(model, tmp_path / "model.onnx", opset_version=opset)
+    assert predbn.onnx.describe(path).opset == opset
+    assert predbn.onnx.adapt(path, tmp_path / "out.onnx").opset == 13
+    expected = predbn.adapt(model)(x)
+    np.testing.assert_allclose(predict(tmp_path / "out.onnx", x.numpy()), expected.numpy(), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("opset", [12, 17])
+@torch.no_grad()
+def test_a_file_exported_in_training_mode_is_set_to_inference(opset, tmp_path):
+    """Its dropout does nothing, and the layers that are not adapted use their stored statistics."""
+    model, x = network("mobilenet"), images(7, shifted=True)
+    for layer in model.modules():
+        layer.momentum = 0.0  # the exporter calls the model, which must not change it
+    training = torch.onnx.TrainingMode.TRAINING
+    path = export(model.train(), tmp_path / "model.onnx", opset_version=opset, training=training)
+    assert "Dropout" in operators(path)
+    predbn.onnx.adapt(path, tmp_path / "out.onnx", "auto", loader=SOURCE, layers="first")
+    predbn.calibrate(model.eval(), SOURCE)
+    expected = predbn.adapt(model, "auto", layers="first")(x)
+    np.testing.assert_allclose(predict(tmp_path / "out.onnx", x.numpy()), expected.numpy(), rtol=1e-4, atol=1e-4)
+
+
 @torch.no_grad()
 def test_robust_moments_leave_out_an_example_that_is_not_finite(exported, tmp_path):
     _, path = exported("unet", False)

@@ -89,26 +89,35 @@ def test_a_file_that_was_adapted_before(path, tmp_path):
     refused(tmp_path / "once.onnx", "is already adapted: adapt the original file")
 
 
-def test_models_in_training_mode(tmp_path):
+def test_random_predictions_and_updated_statistics(tmp_path):
     flag = helper.make_tensor("flag", TensorProto.BOOL, [], [True])
     ratio = helper.make_tensor("ratio", TensorProto.FLOAT, [], [0.5])
     nodes = [
         helper.make_node("Constant", [], ["flag"], value=flag),
         helper.make_node("Constant", [], ["ratio"], value=ratio),
         helper.make_node("Dropout", ["x", "ratio", "flag"], ["dropped"], name="drop"),
-        batch_norm_node("dropped", training_mode=1),
+        batch_norm_node("dropped"),
     ]
     refused(save(make_model(nodes), tmp_path / "model.onnx"), "node 'drop' is an active dropout")
     node = helper.make_node("BatchNormalization", ["x", *PARAMETERS], ["a", "m", "v"], name="norm", training_mode=1)
     nodes = [node, helper.make_node("ReduceSum", ["m"], ["total"], keepdims=0)]
     nodes.append(helper.make_node("Add", ["a", "total"], ["y"]))
-    refused(save(make_model(nodes), tmp_path / "model.onnx"), "node 'norm' updates its statistics")
+    refused(save(make_model(nodes), tmp_path / "model.onnx"), "the updated statistics of node 'norm' are used")
 
 
 @pytest.mark.parametrize(
     ("nodes", "options", "match"),
     [
-        ([batch_norm_node()], {"opset": 11}, "has opset 11, but at least 13 is needed"),
+        ([batch_norm_node()], {"opset": 6}, "has opset 6, but at least 7 is needed"),
+        (
+            [
+                helper.make_node("Clip", ["x"], ["a"], min=0.0),
+                helper.make_node("What", ["a"], ["b"]),
+                batch_norm_node(),
+            ],
+            {"opset": 9},
+            "has opset 9 and cannot be converted to 13",
+        ),
         (
             [helper.make_node("Relu", ["x"], ["y"])],
             {},
@@ -131,17 +140,16 @@ def test_models_that_cannot_be_adapted(nodes, options, match, tmp_path):
 @pytest.mark.parametrize(
     ("strategy", "options", "match"),
     [
-        ("ema", {}, "'ema' is not supported in ONNX files: use batch, prior or auto"),
-        ("auto_stream", {}, "'auto_stream' is not supported"),
+        ("auto_stream", {}, "'auto_stream' is not supported in ONNX files: use batch, prior, ema, frozen or auto"),
         ("auto(passes=4)", {}, "makes 4 passes, and an ONNX file makes one"),
         ("prior(N=1e999)", {}, "N must be finite"),
         ("bath", {}, "bath"),
         ("batch", {"loader": [X]}, "'batch' does not use source data"),
-        ("auto", {"loader": []}, "the loader gave no batch"),
+        ("auto", {"loader": []}, "there is no batch of source data"),
         ("auto", {"loader": [X[:1]]}, "at least two finite examples"),
-        ("auto", {"loader": [[1, 2]]}, "expected NumPy arrays or tensors from the loader, got int"),
+        ("auto", {"loader": [[1, 2]]}, "source data must be NumPy arrays or tensors, but got int"),
         ("auto", {"loader": [{"z": X}]}, "one array for each input of the model: x"),
-        ("auto", {"loader": [X[:, :2]]}, "onnxruntime cannot predict a batch of the loader"),
+        ("auto", {"loader": [X[:, :2]]}, "onnxruntime cannot predict a batch of source data"),
     ],
 )
 def test_strategies_and_source_data_that_cannot_be_used(strategy, options, match, path):

@@ -46,13 +46,14 @@ def test_a_folded_file_is_told_in_one_sentence(folded, tmp_path):
     assert "BatchNormalization" not in operators(path)
     with pytest.raises(predbn.AdaptationError, match="folded into its 6 convolutions with a bias"):
         predbn.onnx.adapt(path, tmp_path / "out.onnx")
-    with pytest.raises(predbn.AdaptationError, match="give a loader"):
+    with pytest.raises(predbn.AdaptationError, match="give loader="):
         predbn.onnx.adapt(path, tmp_path / "out.onnx", convolutions=True)
     assert not (tmp_path / "out.onnx").exists()
 
 
 @pytest.mark.parametrize(
-    ("family", "strategy"), [("unet", "batch"), ("unet", "prior(N=4)"), ("unet", "auto"), ("efficientnet", "batch")]
+    ("family", "strategy"),
+    [("unet", "batch"), ("unet", "prior(N=4)"), ("unet", "auto"), ("unet", "ema"), ("efficientnet", "batch")],
 )
 @torch.no_grad()
 def test_statistics_behind_convolutions_are_those_of_the_batch_norm_that_was_folded(folded, family, strategy, tmp_path):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from predbn.common import progress_bar
+from predbn.common import AdaptationError, progress_bar
 
 from .help import App
 from .inputs import open_images
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from predbn.models import Preprocessing
     from predbn.onnx import Description
 
+_OPTIONS = {"loader=…": "--data", "layers=…": "--layers", "convolutions=True": "--convolutions"}
+
 onnx_app = App("Adapt ONNX files, and say what they hold.")
 
 
@@ -32,7 +34,11 @@ def adapt_command(
     model: Annotated[Path, typer.Argument(help="The ONNX file to read.")],
     out: Annotated[Path, typer.Argument(help="The ONNX file to write.")],
     strategy: Annotated[
-        str, typer.Option(help="Where the statistics come from: batch, 'prior(N=16)', or auto, which takes one pass.")
+        str,
+        typer.Option(
+            help="Where the statistics come from: batch, 'prior(N=16)', auto, which takes one pass, or 'ema' and "
+            "'frozen', whose state is an input and an output of the file."
+        ),
     ] = "batch",
     data: Annotated[
         str | None,
@@ -81,17 +87,20 @@ def adapt_command(
     loader = None if data is None else _source_batches(model, data, preprocessing, images, batch_size)
     check_file(out)
     with progress_bar(output.console, "calibrating", unit="batches") as show:
-        description = adapt(
-            model,
-            out,
-            strategy,
-            loader=loader,
-            robust=robust,
-            layers=layers or "all",
-            convolutions=convolutions,
-            progress=lambda done, total: show(done, total or None),
-        )
-    output.result(f"{out} is written. {' '.join(description.sentences())}", **description.to_dict())
+        try:
+            description = adapt(
+                model,
+                out,
+                strategy,
+                loader=loader,
+                robust=robust,
+                layers=layers or "all",
+                convolutions=convolutions,
+                progress=lambda done, total: show(done, total or None),
+            )
+        except AdaptationError as error:
+            raise AdaptationError(_with_options(str(error))) from error
+    output.result(f"{out} is written. {_with_options(' '.join(description.sentences()))}", **description.to_dict())
 
 
 @onnx_app.command("describe")
@@ -114,9 +123,16 @@ def describe_command(
         _print(description)
 
 
+def _with_options(message: str) -> str:
+    """With options in place of the arguments of Python."""
+    for argument, option in _OPTIONS.items():
+        message = message.replace(argument, option)
+    return message
+
+
 def _print(description: Description) -> None:
     for sentence in description.sentences():
-        typer.echo(sentence)
+        typer.echo(_with_options(sentence))
     for layer in description.layers:
         channels = "" if layer.channels is None else f", {layer.channels} channels"
         typer.echo(f"  {layer.name} ({layer.operator}{channels})")

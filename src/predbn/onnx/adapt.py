@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +13,19 @@ import onnx_ir as ir
 from onnx_ir.passes.common import RemoveUnusedNodesPass
 
 from predbn.common import AdaptationError, ModelError, Progress
-from predbn.norm import Auto, Batch, Calibration, Prior, Strategy, find_strategy, select_by_name
+from predbn.norm import Auto, Batch, Calibration, Ema, Frozen, Prior, Strategy, find_strategy, select_by_name
 
 from .describe import METADATA, Description, description_of
-from .layers import Layer, check_is_for_inference, find_convolutions, find_layers, inline_functions
+from .layers import Layer, find_convolutions, find_layers, inline_functions, set_to_inference
 from .measure import measure
-from .model_files import checks_after_errors, read_model, write_model
+from .model_files import checks_after_errors, convert, read_model, write_model
 from .rewrite import rewrite
+from .state import State
 
-FIRST_OPSET = 13
+FIRST_OPSET = 7
+"""Since then, batch norm has its inputs and its form for inference."""
+OPSET = 13
+"""Files of earlier opsets are converted to this one."""
 _MIN_IR_VERSION = 4
 """Before this version, initialisers had to be inputs too."""
 
@@ -40,7 +45,7 @@ def adapt(
 ) -> Description:
     """Write a copy of an ONNX file whose batch norm layers use the statistics of the batch being predicted.
 
-    strategy       "batch", "prior" (with N=…) or "auto"
+    strategy       "batch", "prior" (with N=…), "auto", or "ema" and "frozen", whose state is an input and an output
     loader         unlabelled source data, for `auto` (optional, but better) and for convolutions into which batch norm
                    was folded: batches as arrays or tensors, tuples that begin with one for each input of the model, or
                    dictionaries by input name. onnxruntime predicts them
@@ -58,17 +63,18 @@ def adapt(
     model = read_model(path)
     if out.exists() and out.samefile(path):
         raise AdaptationError(f"{out} is the input file: choose another name, so that the original is kept")
-    _check_model(model, path)
+    model = _prepared(model, path)
     selected = _select(model, path, layers, convolutions, has_loader=loader is not None)
     calibrations: dict[Layer, Calibration | None] = dict.fromkeys(selected)
     if loader is not None:
         uses_calibration = chosen.calibration == "needed" or (is_robust and chosen.calibration == "optional")
         if not uses_calibration and not any(layer.is_convolution for layer in selected):
-            raise AdaptationError(f"strategy '{chosen.name}' does not use source data: leave the loader out")
+            raise AdaptationError(f"strategy '{chosen.name}' does not use source data: leave out loader=…")
         calibrations = dict(measure(model, selected, loader, progress))
         selected = list(calibrations)
         if not selected:
             raise AdaptationError(f"{path} has no convolution whose output has more than one position")
+    state = State(model, selected) if chosen.keeps_state else None
     sizes = [calibration.size for calibration in calibrations.values() if calibration is not None]
     description = description_of(
         model,
@@ -79,7 +85,10 @@ def adapt(
     )
     for layer, calibration in calibrations.items():
         used = None if chosen.calibration == "ignored" else calibration
-        rewrite(model, layer, chosen, used, robust=is_robust, layer_count=len(selected))
+        rewrite(model, layer, chosen, used, robust=is_robust, layer_count=len(selected), state=state)
+    if state is not None:
+        state.finish()
+        description = replace(description, state=state.size)
     RemoveUnusedNodesPass()(model)
     model.ir_version = max(model.ir_version, _MIN_IR_VERSION)
     model.metadata_props[METADATA] = json.dumps(description.to_dict())
@@ -90,8 +99,10 @@ def adapt(
 def _check_strategy(strategy: str | Strategy, arguments: dict[str, Any]) -> Strategy:
     """The strategy, if a file can hold it."""
     chosen = find_strategy(strategy, **arguments)
-    if type(chosen) not in (Batch, Prior, Auto):
-        raise AdaptationError(f"strategy '{chosen.name}' is not supported in ONNX files: use batch, prior or auto")
+    if type(chosen) not in (Batch, Prior, Ema, Frozen, Auto):
+        raise AdaptationError(
+            f"strategy '{chosen.name}' is not supported in ONNX files: use batch, prior, ema, frozen or auto"
+        )
     if chosen.pass_count > 1:
         raise AdaptationError(
             f"strategy '{chosen}' makes {chosen.pass_count} passes, and an ONNX file makes one: use 'auto'"
@@ -101,16 +112,18 @@ def _check_strategy(strategy: str | Strategy, arguments: dict[str, Any]) -> Stra
     return chosen
 
 
-def _check_model(model: ir.Model, path: Path) -> None:
+def _prepared(model: ir.Model, path: Path) -> ir.Model:
+    """The model in an opset that can be written, and in inference mode."""
     opset = model.opset_imports.get("", 0)
     if opset < FIRST_OPSET:
-        raise ModelError(
-            f"{path} has opset {opset}, but at least {FIRST_OPSET} is needed: export it again, or convert it with "
-            "onnx.version_converter"
-        )
+        raise ModelError(f"{path} has opset {opset}, but at least {FIRST_OPSET} is needed: export it again")
     if METADATA in model.metadata_props:
         raise AdaptationError(f"{path} is already adapted: adapt the original file")
+    if opset < OPSET:
+        model = convert(model, path, OPSET)
     inline_functions(model)
+    set_to_inference(model)
+    return model
 
 
 def _select(
@@ -118,9 +131,8 @@ def _select(
 ) -> list[Layer]:
     """The layers to adapt; raises if there are none."""
     candidates = find_layers(model)
-    check_is_for_inference(model, candidates)
     if convolutions and not has_loader:
-        raise AdaptationError("convolutions=True needs source data for their statistics: give a loader")
+        raise AdaptationError("convolutions=True needs source data for their statistics: give loader=…")
     if convolutions or (convolutions is None and not candidates and has_loader):
         candidates = find_layers(model, convolutions=True)
     if candidates:
@@ -128,7 +140,7 @@ def _select(
     count = len(find_convolutions(model))
     hint = (
         f"; batch norm was probably folded into its {count} convolutions with a bias: export it again without folding "
-        "(torch.onnx.export with dynamo=True and optimize=False), or give source data as loader"
+        "(torch.onnx.export with dynamo=True and optimize=False), or give source data (loader=…)"
     )
     raise AdaptationError(
         f"{path} has no BatchNormalization nodes{hint if count else ' and no convolutions with a bias'}"

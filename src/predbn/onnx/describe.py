@@ -16,6 +16,7 @@ from predbn.common import ModelError
 
 from .layers import Layer, find_convolutions, find_layers, inline_functions
 from .model_files import checks_after_errors, read_model
+from .state import NEXT_STATE, STATE
 
 METADATA = "predbn"
 
@@ -40,6 +41,7 @@ class Description:
     layers         the adapted layers, or the BatchNormalization nodes of a file that is not adapted
     convolutions   the number of others with a bias, into which batch norm may have been folded
     batch          the batch size, if it is fixed
+    state          the number of values of the state of a stream, if the strategy keeps one
     """
 
     opset: int
@@ -49,6 +51,7 @@ class Description:
     layers: tuple[LayerDescription, ...]
     convolutions: int
     batch: int | None
+    state: int | None = None
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -65,6 +68,11 @@ class Description:
             sentences = [
                 f"The statistics of {layers} come from {self.strategy}{robust}{calibrated} (opset {self.opset})."
             ]
+        if self.state is not None:
+            sentences.append(
+                f"The first batch of a stream takes {self.state} zeros as its input '{STATE}', each later one the "
+                f"output '{NEXT_STATE}' of the batch before."
+            )
         if self.convolutions:
             sentences.append(
                 f"Other convolutions with a bias: {self.convolutions}. Batch norm may have been folded into them; "
@@ -117,5 +125,5 @@ def _fixed_batch(model: ir.Model) -> int | None:
     for value in model.graph.inputs:
         if not value.is_initializer():
             size = value.shape[0] if value.shape else None
-            return size if isinstance(size, int) else None
+            return size if isinstance(size, int) and size > 0 else None  # some exporters write -1
     return None

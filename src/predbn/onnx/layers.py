@@ -106,22 +106,39 @@ def _has_bias(node: ir.Node) -> bool:
     return values is not None and bool(values.any())
 
 
-def check_is_for_inference(model: ir.Model, layers: list[Layer]) -> None:
-    """Raise an error if the model was exported in training mode and uses it."""
-    for node in model.graph.all_nodes():
+def set_to_inference(model: ir.Model) -> None:
+    """What `model.eval()` does before an export: batch norm uses its stored statistics, and dropout does nothing.
+
+    An active dropout in a file whose batch norm is in inference mode is meant, and refused.
+    """
+    nodes = list(model.graph.all_nodes())
+    in_training = [n for n in nodes if _is_batch_norm(n) and (n.attributes.get_int("training_mode") or n.outputs[1:])]
+    for node in in_training:
+        if any(output.uses() or output.is_graph_output() for output in node.outputs[1:]):
+            raise AdaptationError(
+                f"the updated statistics of node '{_name(node)}' are used, because the model was exported for "
+                "training: export it again after model.eval()"
+            )
+        node.attributes.pop("training_mode", None)
+        node.resize_outputs(1)
+    for node in nodes:
         flag = node.inputs[2] if _is_operator(node, "Dropout") and len(node.inputs) > 2 else None
         values = None if flag is None else constant(flag)
-        if values is not None and values.any():
+        if values is None or not values.any():
+            continue
+        if not in_training:
             raise AdaptationError(
-                f"node '{_name(node)}' is an active dropout, because the model was exported in training mode: "
-                "export it again after model.eval()"
+                f"node '{_name(node)}' is an active dropout, so that predictions are random: export the model again "
+                "after model.eval()"
             )
-    for layer in layers:
-        if any(output.uses() or output.is_graph_output() for output in layer.node.outputs[1:]):
-            raise AdaptationError(
-                f"node '{layer.name}' updates its statistics, because the model was exported in training mode: export "
-                "it again after model.eval()"
-            )
+        node.resize_inputs(2)
+
+
+def check_is_in_main_graph(layer: Layer, model: ir.Model, consequence: str) -> None:
+    if layer.node.graph is not model.graph:
+        raise AdaptationError(
+            f"node '{layer.name}' is in a branch or a loop, where {consequence}: exclude it with layers=…"
+        )
 
 
 def _layer(node: ir.Node, name: str) -> Layer:

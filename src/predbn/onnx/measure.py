@@ -24,7 +24,7 @@ import torch
 from predbn.common import AdaptationError, Progress, first_line
 from predbn.norm import Calibration, CalibrationAccumulator, Statistics
 
-from .layers import Layer, find_layers
+from .layers import Layer, check_is_in_main_graph, find_layers
 from .model_files import write_model
 from .moments import centre
 from .nodes import Array, Expression, NodeWriter
@@ -40,11 +40,7 @@ def measure(
 ) -> list[tuple[Layer, Calibration]]:
     """The layers with their calibrations. Convolutions get parameters; those of single values are left out."""
     for layer in layers:
-        if layer.node.graph is not model.graph:
-            raise AdaptationError(
-                f"node '{layer.name}' is in a branch or a loop, where its input cannot be measured: exclude it with "
-                "layers=…, or adapt without source data"
-            )
+        check_is_in_main_graph(layer, model, "its input cannot be measured on source data")
     accumulators = [CalibrationAccumulator() for _ in layers]
     has_positions = [False] * len(layers)
     stored: list[tuple[Array, Array] | None] = [None] * len(layers)
@@ -61,7 +57,7 @@ def measure(
         if progress is not None:
             progress(done, 0)
     if not done:
-        raise AdaptationError("the loader gave no batch; calibration needs unlabelled source data")
+        raise AdaptationError("there is no batch of source data; give some with loader=…")
     if min(accumulator.size for accumulator in accumulators) < 2:
         raise AdaptationError("calibration needs at least two finite examples, because it measures their variance")
     measured = [
@@ -110,7 +106,7 @@ def _run(model: ir.Model, layers: Sequence[Layer], loader: Iterable[Any]) -> Ite
                 values: list[Array] = session.run(names, feeds)
             except Exception as error:
                 raise AdaptationError(
-                    f"onnxruntime cannot predict a batch of the loader: {first_line(error)}"
+                    f"onnxruntime cannot predict a batch of source data: {first_line(error)}"
                 ) from None
             yield values
 
@@ -149,7 +145,7 @@ def _feeds(inputs: Sequence[Any], batch: Any) -> dict[str, Array]:
         parts = list(batch[: len(inputs)]) if isinstance(batch, tuple | list) else [batch]
     if len(parts) != len(inputs):
         names = ", ".join(spec.name for spec in inputs)
-        raise AdaptationError(f"the loader must give one array for each input of the model: {names}")
+        raise AdaptationError(f"source data must be one array for each input of the model: {names}")
     return {spec.name: _as_array(part, spec.type) for spec, part in zip(inputs, parts, strict=True)}
 
 
@@ -157,6 +153,6 @@ def _as_array(value: Any, input_type: str) -> Array:
     if isinstance(value, torch.Tensor):
         value = value.detach().cpu().numpy()
     if not isinstance(value, np.ndarray):
-        raise AdaptationError(f"expected NumPy arrays or tensors from the loader, got {type(value).__name__}")
+        raise AdaptationError(f"source data must be NumPy arrays or tensors, but got {type(value).__name__}")
     is_float = value.dtype.kind == "f" and input_type in _FLOATS
     return value.astype(_FLOATS[input_type], copy=False) if is_float else value

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 import onnx
+import onnx.version_converter
 import onnx_ir as ir
 from google.protobuf.message import DecodeError
 
@@ -39,6 +40,17 @@ def read_model(path: Path) -> ir.Model:
     except Exception as error:  # onnx_ir has no base class of errors
         raise ModelError(f"{path} cannot be read as an ONNX model ({first_line(error)}): export it again.") from None
     return model
+
+
+def convert(model: ir.Model, path: Path, opset: int) -> ir.Model:
+    """The model in a later opset."""
+    try:
+        return ir.from_proto(onnx.version_converter.convert_version(ir.to_proto(model), opset))
+    except Exception as error:  # the converter raises RuntimeError and more
+        raise ModelError(
+            f"{path} has opset {model.opset_imports['']} and cannot be converted to {opset} ({first_line(error)}): "
+            f"export it again with opset {opset} or later."
+        ) from None
 
 
 def checks_after_errors(function: Callable[P, R]) -> Callable[P, R]:

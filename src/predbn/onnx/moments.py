@@ -21,12 +21,16 @@ from .nodes import Expression
 
 
 class Moments(NamedTuple):
-    """Mean and variance of a batch of n examples, and the variance of the examples' means if it is known."""
+    """Mean and variance of a batch of n examples, and the variance of the examples' means if it is known.
+
+    `positions` is proportional to the number of values of an example.
+    """
 
     mean: Expression
     var: Expression
     n: Expression
     between: Expression | None = None
+    positions: Expression | float = 1.0
 
 
 class Centred(NamedTuple):
@@ -64,6 +68,11 @@ def count_examples(x: Expression) -> Expression:
     writer = x.writer
     shape = writer.op("Shape", x)
     return writer.op("Gather", shape, writer.integers(0), axis=0).cast(writer.dtype)
+
+
+def count_positions(x: Expression) -> Expression:
+    """How many values an example has, in all channels."""
+    return x.writer.op("Size", x).cast(x.writer.dtype) / count_examples(x)
 
 
 def robust_moments(

@@ -96,6 +96,13 @@ class Expression:
 
     __radd__, __rmul__ = __add__, __mul__
 
+    def __lt__(self, other: Operand) -> Expression:
+        return self._op("Less", other)
+
+    def where(self, yes: Operand, no: Operand) -> Expression:
+        """`yes` where this is true, otherwise `no`."""
+        return self._op("Where", yes, no)
+
     def sqrt(self) -> Expression:
         return self._op("Sqrt")
 

@@ -14,8 +14,9 @@ from predbn.common import ModelError
 from predbn.norm import Calibration, Strategy
 
 from .layers import Layer, constant
-from .moments import Clipping, Moments, centre, count_examples, robust_moments
+from .moments import Clipping, Moments, centre, count_examples, count_positions, robust_moments
 from .nodes import Array, Expression, NodeWriter
+from .state import State
 from .statistics import Statistics, load_calibration, statistics
 
 
@@ -37,10 +38,11 @@ def rewrite(
     *,
     robust: bool,
     layer_count: int,
+    state: State | None,
 ) -> None:
     """Replace a batch norm, or insert one behind a convolution, that uses the statistics of the strategy."""
     writer = NodeWriter(model, layer.name, layer.statistics_dtype)
-    y = _normalised(layer, writer, strategy, calibration, robust, layer_count)
+    y = _normalised(layer, writer, strategy, calibration, robust, layer_count, state)
     graph = layer.node.graph
     assert graph is not None
     if layer.is_convolution:
@@ -70,6 +72,7 @@ def _normalised(
     calibration: Calibration | None,
     robust: bool,
     layer_count: int,
+    state: State | None,
 ) -> Expression:
     x, rank = input_of(layer, writer)
     shape = (1, layer.channels or -1, *[1] * (rank - 2))
@@ -87,7 +90,8 @@ def _normalised(
         moments = robust_moments(centred.mean, centred.var, shape, layer.eps, clean_var, clipping)
     else:
         moments = Moments(centred.mean, centred.var, count_examples(x), centre(x.mean(positions), [0]).var)
-    chosen = statistics(strategy, moments, source, clean, layer.eps, layer_count)
+    moments = moments._replace(positions=count_positions(x))
+    chosen = statistics(strategy, moments, source, clean, layer.eps, layer_count, shape, state)
     is_batch_mean = not robust and chosen.mean is moments.mean
     offset = centred.offset if is_batch_mean else chosen.mean - centred.centre
     factor = scale / (chosen.var + layer.eps).sqrt()

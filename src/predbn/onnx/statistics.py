@@ -1,17 +1,18 @@
 """The strategies as nodes: the statistics that a layer normalises with.
 
-`batch` and `prior` are those of `predbn.norm`. `auto` is one pass: steps 1 to 4 of the equations in the docstring of
-the module of `predbn.norm.Auto`, with the same symbols. `tests/onnx/test_parity.py` compares both on random inputs.
+`batch`, `prior`, `ema` and `frozen` are those of `predbn.norm`. `auto` is one pass: steps 1 to 4 of the equations in
+the docstring of the module of `predbn.norm.Auto`, with the same symbols. Tests compare all with PyTorch.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from predbn.norm import MIN_CHANCE, Auto, Calibration, Prior, Strategy, auto_equations
+from predbn.norm import MIN_CHANCE, Auto, Calibration, Ema, Frozen, Prior, Strategy, auto_equations
 
 from .moments import Clipping, Moments
 from .nodes import Array, Expression
+from .state import State
 
 _CHANNELS = [1]
 
@@ -40,15 +41,55 @@ def statistics(
     clean: CleanData | None,
     eps: float,
     layer_count: int,
+    shape: tuple[int, ...],
+    state: State | None,
 ) -> Statistics:
-    """The statistics of the strategy for a batch with these moments."""
+    """The statistics of the strategy for a batch with these moments, [1, C, 1, 1] each."""
     batch = Statistics(moments.mean, moments.var)
     if isinstance(strategy, Prior) and strategy.N > 0:
-        share = moments.n / (moments.n + strategy.N)
-        return Statistics(*(s + share * (b - s) for s, b in zip(source, batch, strict=True)))
+        return _mix(source, batch, moments.n / (moments.n + strategy.N))
+    if isinstance(strategy, Ema):
+        assert state is not None
+        return _average(strategy, batch, source, shape, state)
+    if isinstance(strategy, Frozen):
+        assert state is not None
+        return _first(strategy, moments, shape, state)
     if isinstance(strategy, Auto):
         return _mixture(moments, clean or _from_batch(moments, source, eps, layer_count), source, eps)
     return batch
+
+
+def _mix(a: Statistics, b: Statistics, weight: Expression | float) -> Statistics:
+    return Statistics(*(old + weight * (new - old) for old, new in zip(a, b, strict=True)))
+
+
+def _average(strategy: Ema, batch: Statistics, source: Statistics, shape: tuple[int, ...], state: State) -> Statistics:
+    writer = batch.mean.writer
+    is_begin = state.batches(writer) < 0.5
+    average = Statistics(state.read(writer, shape), state.read(writer, shape))
+    weight: Expression | float = strategy.momentum
+    if strategy.start == "first":
+        weight = is_begin.where(1.0, weight)
+    else:
+        average = Statistics(*(is_begin.where(s, a) for s, a in zip(source, average, strict=True)))
+    average = _mix(average, batch, weight)
+    state.write(*average)
+    return average
+
+
+def _first(strategy: Frozen, batch: Moments, shape: tuple[int, ...], state: State) -> Statistics:
+    writer = batch.mean.writer
+    is_collecting = state.batches(writer) < strategy.batches - 0.5
+    mean, var = state.read(writer, shape), state.read(writer, shape)
+    values = state.read(writer, (1, 1))
+    new_values = batch.n * batch.positions
+    pooled_values = values + new_values
+    weight, delta = new_values / pooled_values, batch.mean - mean
+    pooled_var = var + weight * (batch.var - var) + weight * (1 - weight) * delta * delta
+    mean = is_collecting.where(mean + weight * delta, mean)
+    var = is_collecting.where(pooled_var, var)
+    state.write(mean, var, is_collecting.where(pooled_values, values))
+    return Statistics(mean, var)
 
 
 def load_calibration(calibration: Calibration, like: Expression, shape: tuple[int, ...]) -> tuple[CleanData, Clipping]:
@@ -100,11 +141,10 @@ def _clamp(value: Expression) -> Expression:
 def _from_batch(batch: Moments, source: Statistics, eps: float, layer_count: int) -> CleanData:
     """The replacement of a calibration, as `auto` without calibration estimates it from the batch."""
     assert batch.between is not None
-    n, writer = batch.n, batch.n.writer
+    n = batch.n
     variance = batch.between * (n / (n - 1).at_least(1))
     chance = 2 * variance / (batch.var + eps) * ((n + 1) / (n - 1).at_least(1))
-    is_single = writer.op("Less", n, writer.number(1.5))
-    chance = writer.op("Where", is_single, writer.number(2.0), chance).at_least(MIN_CHANCE)
+    chance = (n < 1.5).where(2.0, chance).at_least(MIN_CHANCE)
     weight = 1 / (chance + chance.mean(_CHANNELS))
     weight = weight / (weight * chance).sum(_CHANNELS)
     network = auto_equations.DEFAULT_CHANCE * layer_count
