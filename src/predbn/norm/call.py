@@ -144,9 +144,10 @@ class Call:
         sizes = [batch.shape[0] for batch in self.batches]
         if rows in sizes:
             return rows
-        known, sizes = max(sizes, default=0), [size for size in sizes if size and rows and rows % size == 0]
+        known = [size for size in sizes if size]
+        sizes = [size for size in known if rows and rows % size == 0]
         if not sizes and known and self.adaptation.group is not None:
-            return known  # which rows these are is unknown, and `segments_of` refuses them
+            return known[0]  # which rows these are is unknown, and `segments_of` refuses them
         if len(sizes) > 1:
             raise AdaptationError(
                 f"layer '{layer}' got {rows} rows, and the model inputs with {' and '.join(map(str, sizes))} rows, any "
