@@ -27,6 +27,15 @@ STRATEGIES = ["batch", "prior(N=4)", "auto", "auto_stream", "ema", "frozen"]
 OF_CLASSES = ["auto_stream", "auto(passes=3)"]
 DATA_SHARES = [(25, 16), (40, 1), (41, 0)]
 BATCHES = [images(10, seed=s, shift=float(s)) for s in range(3)]
+BAD_ROWS = [slice(0, 5), slice(3, 7), slice(0, 10), slice(0, 0)]
+"""All of one process, some of both, all of both, and none."""
+
+
+def spoilt() -> list[torch.Tensor]:
+    batches = [images(10, seed=s, shift=float(s)) for s in range(len(BAD_ROWS))]
+    for batch, rows in zip(batches, BAD_ROWS, strict=True):
+        batch[rows, 0, 0, 0] = torch.nan
+    return batches
 
 
 def with_classes() -> torch.nn.Module:
@@ -64,6 +73,8 @@ def one_process(rank: int, folder: str) -> None:
             for share in SHARES:
                 model = predbn.adapt(net(), strategy, sync=True)
                 results[strategy, share] = [model(x.split(share)[rank]) for x in BATCHES]
+            model = predbn.adapt(net(), strategy, sync=True)
+            results["spoilt", strategy] = [model(x.split(5)[rank]) for x in spoilt()]
         for strategy in OF_CLASSES:
             for share in SHARES:
                 model = predictor(with_classes(), strategy, sync=True)
@@ -95,6 +106,19 @@ def assert_equal_to_one_process(results, key, strategy):
 @pytest.mark.parametrize("share", SHARES)
 def test_uneven_shares_of_a_batch(results, strategy, share):
     assert_equal_to_one_process(results, (strategy, share), strategy)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.filterwarnings("ignore:layer .* not finite")
+def test_examples_that_are_not_finite_count_in_no_process(results, strategy):
+    alone = predbn.adapt(net(), strategy)
+    for step, x in enumerate(spoilt()):
+        together = torch.cat([each["spoilt", strategy][step] for each in results])
+        with torch.no_grad():
+            wanted = alone(x)
+        is_finite = wanted.isfinite()
+        assert is_finite[x.isfinite().flatten(1).all(1)].all()
+        torch.testing.assert_close(together[is_finite], wanted[is_finite], rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("strategy", OF_CLASSES)

@@ -175,8 +175,8 @@ class Observation:
             is_finite = x.detach().isfinite().flatten(1).all(1)
             if self._rows_per_example > 1:
                 is_finite = is_finite.unflatten(0, (-1, self._rows_per_example)).all(1)
-            if self._can_leave_out(is_finite):
-                size -= self.bad_rows
+            if self._can_leave_out(is_finite) or (self._sync and self.bad_rows):
+                size -= self.bad_rows  # if none is left here, other processes may have some
                 x = x[is_finite.repeat_interleave(self._rows_per_example)]
                 mean, var = moments.moments(x, self.eps)
             else:  # all examples are bad, or the variance is too large for its dtype

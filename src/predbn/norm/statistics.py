@@ -89,14 +89,15 @@ def pool_over_processes(local: Moments, process_group: Any = None) -> Moments:
 
         mean = Σ w_r·mean_r,    var = Σ w_r·(var_r + (mean_r − mean)²).
 
-    Every process of the group must call it, even with an empty share. Gradients are those of the sum of the losses of
-    all processes, as with SyncBatchNorm: every process must then also run backward.
+    Every process of the group must call it, even with an empty share; if all are empty, the moments are NaN. Gradients
+    are those of the sum of the losses of all processes, as with SyncBatchNorm: every process must then also run
+    backward.
     """
     channels = local.mean.numel()
     counts = torch.tensor([local.values, local.size], dtype=torch.float64, device=local.mean.device)
     rows = _gather(torch.cat([counts, local.mean.double(), local.var.double()]), process_group)
     values, size = rows[:, 0].sum(), rows[:, 1].sum()
-    weight = rows[:, :1] / values.clamp(min=1)
+    weight = rows[:, :1] / values
     means, variances = rows[:, 2:].split(channels, dim=1)
     mean = (weight * means).sum(0)
     var = (weight * (variances + (means - mean) ** 2)).sum(0)
