@@ -23,6 +23,7 @@ import predbn
 from predbn.models import Classifier, ModelInfo, Preprocessing
 from predbn.serving import Service, Settings, prepare_service
 from predbn.serving.http_server import http_server, open_socket
+from predbn.serving.metrics import as_text
 
 from ..norm.models import net
 
@@ -104,6 +105,11 @@ def tiny_service(strategy: str = "ema", model: nn.Module | None = None, **settin
     if model is not None and not isinstance(model, Classifier):
         example = torch.zeros(2, 3, SIZE, SIZE, dtype=next(model.parameters()).dtype)
     return prepare_service(model or classifier(), strategy, Settings(**{"port": 0, **settings}), example=example)
+
+
+def metrics(service: Service) -> str:
+    """What Prometheus reads."""
+    return as_text(service.metrics.families()).decode()
 
 
 def asynchronous(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:

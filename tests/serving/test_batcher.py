@@ -32,7 +32,7 @@ class Model:
 
 
 def batcher(model: Model, **options) -> Batcher:
-    settings = {"max_wait": 0.01, "max_batch": 8, "timeout": 30.0, "one_per_stream": True}
+    settings = {"max_wait": 0.01, "max_batch": 8, "one_per_stream": True}
     return Batcher(model, **{**settings, **options})
 
 
@@ -122,7 +122,7 @@ async def test_after_a_failure_of_the_model_the_next_batch_is_predicted():
         return [Prediction(work.rows, work.rows) for work in works]
 
     failed: list[bool] = []
-    batches = Batcher(fail_once, max_wait=0, max_batch=8, timeout=30, one_per_stream=True)
+    batches = Batcher(fail_once, max_wait=0, max_batch=8, one_per_stream=True)
     with pytest.raises(RuntimeError, match="out of memory"):
         await batches.submit(work())
     await batches.submit(work())

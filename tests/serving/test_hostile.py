@@ -119,7 +119,7 @@ def test_ordinary_clients_keep_their_throughput_beside_a_hog(hog, pause, one_per
                 answered[work.stream] += 1
                 await asyncio.sleep(pause)
 
-        batches = Batcher(model, max_wait=0.005, max_batch=64, timeout=30, one_per_stream=one_per_stream)
+        batches = Batcher(model, max_wait=0.005, max_batch=64, one_per_stream=one_per_stream)
         ordinary = [Work(np.zeros((4, 1)), f"s{i}", client=f"c{i}") for i in range(8)]
         tasks = [asyncio.ensure_future(client(work, pause * (1 + i / 8))) for i, work in enumerate(ordinary)]
         tasks += [asyncio.ensure_future(client(work, 0.001)) for work in hogs]
@@ -149,7 +149,7 @@ def test_a_stream_that_comes_back_soon_does_not_wait_until_no_others_come(stream
                 waited.append(now() - begin)
 
         now, waited = asyncio.get_running_loop().time, list[float]()
-        batches = Batcher(model, max_wait=0.005, max_batch=64, timeout=30, rows_of_base=10, one_per_stream=True)
+        batches = Batcher(model, max_wait=0.005, max_batch=64, rows_of_base=10, one_per_stream=True)
         await asyncio.gather(*map(client, range(64)))
         await batches.close()
         return waited
@@ -447,6 +447,19 @@ def test_a_request_whose_client_has_gone_is_not_predicted():
         logits_of(server.infer(pixels(), stream="last"))
         assert metric(server, 'predbn_requests_total{status="499"}') == 1
     assert predicted == ["first", "last"]
+
+
+def test_a_prediction_that_takes_too_long_is_given_up():
+    service = tiny_service(timeout=0.1)
+    predict, release = service.predictor.predict, threading.Event()
+    with running(service) as server:
+        service.predictor.predict = lambda works: (release.wait(30), predict(works))[1]
+        given_up = server.infer(pixels(), stream="a")
+        assert (given_up.status, given_up.headers["retry-after"]) == (503, "5")
+        assert "within 0.1 s, but the stream may have counted the rows" in given_up.json["error"]
+        release.set()
+        service.settings.__dict__["timeout"] = 30.0
+        assert server.infer(pixels(), stream="a").status == 200
 
 
 @pytest.mark.filterwarnings("ignore:layer 'bn1' got 4 examples that are not finite")

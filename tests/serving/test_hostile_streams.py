@@ -16,7 +16,7 @@ from predbn.common import write_tensors
 from predbn.norm import DirectoryStore
 from predbn.serving import RequestError, Service, Work
 
-from .running import asynchronous, pixels, started, tiny_service
+from .running import asynchronous, metrics, pixels, started, tiny_service
 
 
 async def infer(service: Service, stream: str, seed: int = 0) -> torch.Tensor:
@@ -92,7 +92,7 @@ async def test_a_damaged_file_is_counted(tmp_path):
     async with started(tiny_service(state=tmp_path)) as service:
         await infer(service, "a")
         assert events(service) == {"evicted": 0, "damaged": 1, "unreadable": 0}
-        assert 'predbn_stream_events_total{event="damaged"} 1.0' in service.metrics.text().decode()
+        assert 'predbn_stream_events_total{event="damaged"} 1.0' in metrics(service)
 
 
 @pytest.mark.parametrize("has_folder", [True, False])
@@ -115,7 +115,7 @@ def test_no_more_streams_than_fit_are_in_memory_whatever_is_saved_meanwhile(tmp_
             checkpoint.join()
         assert len(predictor.records) == 2
         assert predictor.streams_in_memory == 2
-        assert "predbn_streams 2.0" in service.metrics.text().decode()
+        assert "predbn_streams 2.0" in metrics(service)
     hook.remove()
     assert events(service)["evicted"] == 16
 

@@ -24,6 +24,7 @@ import torch
 
 import predbn
 from predbn.serving import ServingError, Settings
+from predbn.serving.metrics import as_text
 from predbn.serving.serve import service_parts
 
 from .running import Running, asynchronous, calibrated, classifier, logits_of, pixels, running, tiny_service
@@ -116,7 +117,7 @@ async def test_metrics_before_the_server_is_ready(monkeypatch, tmp_path):
     """The port for health checks is open before the other one."""
     monkeypatch.setattr(ray_service, "Replicas", lambda *_, **__: None)
     service = RayService(*service_parts(classifier(), "ema", Settings(state=tmp_path)))
-    assert b'predbn_replica_up{replica="1"} 0.0' in await service.metrics_text()
+    assert b'predbn_replica_up{replica="1"} 0.0' in as_text(await service.metric_families())
 
 
 def test_a_stream_changes_its_replica_only_to_a_new_one():

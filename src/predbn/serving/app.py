@@ -24,6 +24,7 @@ from predbn import __version__
 
 from .errors import OverloadError, RequestError
 from .guard import BodyReader, check_access, client_of, while_connected
+from .metrics import as_text
 from .observer import Observer
 from .pictures import picture_row
 from .protocol import SESSION, encode_response, parse_request, split_body, stream_id
@@ -169,7 +170,7 @@ class ServingApp:
         return JSONResponse({"model_name": service.spec.name, "stream": stream, "classes": classes})
 
     async def _predict(self, request: Request, work: Work) -> Prediction:
-        return await while_connected(request, self._service.infer(work))
+        return await while_connected(request, self._service.infer(work), self._service.settings.timeout)
 
     async def _decode(self, request: Request, function: Callable[..., R], *arguments: Any) -> R:
         """Call a function on a thread. Each client has one at most, so that clients take turns."""
@@ -218,7 +219,8 @@ class ServingApp:
         return Response(status_code=204)
 
     async def metrics(self, request: Request) -> Response:
-        return Response(await self._service.metrics_text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+        text = as_text(await self._service.metric_families())
+        return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
 
     async def openapi(self, request: Request) -> Response:
         return Response(self._openapi, media_type="application/json")

@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
-from .errors import prediction_timeout, shutting_down
+from .errors import shutting_down
 from .turns import Stream, Turns
 from .work import Prediction, Work
 
@@ -99,14 +99,13 @@ class Batcher:
         *,
         max_wait: float,
         max_batch: int,
-        timeout: float,
         rows_of_base: float = 0.0,
         one_per_stream: bool,
         report: Callable[[BatchReport], None] = lambda _: None,
     ) -> None:
         self._predict, self._report = predict, report
         self._max_wait, self._max_batch, self._one_per_stream = max_wait, max_batch, one_per_stream
-        self._timeout, self._rows_of_base = timeout, rows_of_base
+        self._rows_of_base = rows_of_base
         self._queue: list[_Waiting] = []
         self._batch: _Batch | None = None
         """The batch that is being collected; None while one is being predicted."""
@@ -126,7 +125,7 @@ class Batcher:
         return sum(len(waiting.work.rows) for waiting in self._present())
 
     async def submit(self, work: Work) -> Prediction:
-        """Wait for the prediction. Raises a RequestError if that takes too long, or the server is shutting down."""
+        """Wait for the prediction. If the caller is cancelled before its batch begins, nothing is predicted."""
         if self._is_closing:
             raise shutting_down()
         loop = asyncio.get_running_loop()
@@ -136,11 +135,7 @@ class Batcher:
         if self._batch is None or not self._offer(waiting, self._batch):
             self._queue.append(waiting)
         self._changed.set()
-        expiry = loop.call_later(self._timeout, self._give_up, waiting)
-        try:
-            return await waiting.result  # if the caller is cancelled, so is this, and it is not predicted
-        finally:
-            expiry.cancel()
+        return await waiting.result
 
     async def close(self) -> None:
         """Accept no more work, and finish the queue."""
@@ -156,10 +151,6 @@ class Batcher:
             waiting.result.set_exception(shutting_down())
         self._changed.set()
         return len(abandoned)
-
-    def _give_up(self, waiting: _Waiting) -> None:
-        if not waiting.result.done():
-            waiting.result.set_exception(prediction_timeout(self._timeout))
 
     def _present(self) -> list[_Waiting]:
         """The requests that wait, without those whose clients have gone."""

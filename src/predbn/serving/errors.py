@@ -39,13 +39,3 @@ class OverloadError(RequestError):
 
 def shutting_down() -> RequestError:
     return RequestError(503, "the server is shutting down: send the request again.", retry_after=5)
-
-
-def prediction_timeout(seconds: float) -> RequestError:
-    """The client waits no longer, but a forward pass that has begun goes on and changes the stream when it ends."""
-    return RequestError(
-        503,
-        f"there was no prediction within {seconds:g} s, but the stream may have counted the rows: "
-        "send the request again later.",
-        retry_after=5,
-    )

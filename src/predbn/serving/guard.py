@@ -6,7 +6,7 @@ import asyncio
 import hmac
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from starlette.requests import ClientDisconnect, Request
 
@@ -53,25 +53,26 @@ def client_of(request: Request) -> str:
     return request.client.host if request.client else ""
 
 
-async def while_connected(request: Request, answer: Awaitable[R]) -> R:
-    """Await the answer to a request whose body has been read, but only as long as the client waits for it."""
-    task, is_waiting = asyncio.current_task(), True
-    assert task is not None
+async def while_connected(request: Request, answer: Awaitable[R], seconds: float) -> R:
+    """Await the answer to a request whose body has been read, for so long, and only while the client is there.
 
-    def stop(gone: asyncio.Future[Any]) -> None:
-        if is_waiting and not gone.cancelled():
-            task.cancel()
-
-    gone = asyncio.ensure_future(request.receive())  # nothing but the disconnection is left to be received
-    gone.add_done_callback(stop)
+    A forward pass that has begun goes on, and changes the stream when it ends.
+    """
+    answering, gone = asyncio.ensure_future(answer), asyncio.ensure_future(request.receive())
     try:
-        return await answer
-    except asyncio.CancelledError:
-        if gone.done():
-            raise RequestError(499, _GONE) from None
-        raise
+        await asyncio.wait((answering, gone), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        if answering.done():
+            return answering.result()
+        if gone.done():  # nothing but the disconnection was left to be received
+            raise RequestError(499, _GONE)
+        raise RequestError(
+            503,
+            f"there was no prediction within {seconds:g} s, but the stream may have counted the rows: "
+            "send the request again later.",
+            retry_after=5,
+        )
     finally:
-        is_waiting = False
+        answering.cancel()
         gone.cancel()
 
 

@@ -70,27 +70,23 @@ class Metrics:
         """Add the drift of these streams, collected whenever the metrics are read."""
         self._registry.register(_Collected(lambda: _stream_families(newest())))
 
-    def text(self) -> bytes:
-        """All metrics in the text format of Prometheus."""
-        return generate_latest(self._registry)
-
     def http_families(self) -> list[Metric]:
         """What the process that answers HTTP counts if replicas predict."""
         counted = self.requests, self.latency, self.refused_connections
         return [family for metric in counted for family in metric.collect()]
 
     def families(self) -> list[Metric]:
-        """All metrics, to be sent to another process."""
+        """All metrics."""
         return list(self._registry.collect())
 
 
-def replica_metrics(http: Sequence[Metric], replicas: Sequence[Sequence[Metric] | None]) -> bytes:
+def with_replicas(http: Sequence[Metric], replicas: Sequence[Sequence[Metric] | None]) -> list[Metric]:
     """The metrics of a server with replicas: theirs with the label `replica`, and those of its HTTP process.
 
     A replica that does not answer has no metrics, and `predbn_replica_up` is 0.
     """
     up = GaugeMetricFamily("predbn_replica_up", "Whether a replica answers.", labels=["replica"])
-    families: dict[str, Metric] = {family.name: family for family in http}
+    families: dict[str, Metric] = {family.name: family for family in (up, *http)}
     for number, replica_families in enumerate(replicas):
         up.add_metric([str(number)], replica_families is not None)
         for family in replica_families or ():
@@ -99,9 +95,12 @@ def replica_metrics(http: Sequence[Metric], replicas: Sequence[Sequence[Metric] 
             )
             for sample in family.samples:
                 joined.samples.append(Sample(sample.name, {**sample.labels, "replica": str(number)}, sample.value))
-    registry = CollectorRegistry()
-    registry.register(_Collected(lambda: [up, *families.values()]))
-    return generate_latest(registry)
+    return list(families.values())
+
+
+def as_text(families: Sequence[Metric]) -> bytes:
+    """Metrics in the text format of Prometheus."""
+    return generate_latest(_Collected(lambda: families))
 
 
 class _Collected(Collector):

@@ -17,12 +17,13 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
+from prometheus_client.core import Metric
 from torch import nn
 
 from predbn.norm import Strategy, device_of
 
-from .errors import RequestError, prediction_timeout, shutting_down
-from .metrics import MAX_STREAMS, Metrics, replica_metrics
+from .errors import RequestError, shutting_down
+from .metrics import MAX_STREAMS, Metrics, with_replicas
 from .model_spec import ModelSpec
 from .ray_replicas import Replicas
 from .settings import Settings
@@ -95,9 +96,6 @@ class RayService:
         """The prediction of one request, by the replica of its stream."""
         if not self.is_ready:
             raise shutting_down()
-        return await _within(self.settings.timeout, self._infer(work), prediction_timeout(self.settings.timeout))
-
-    async def _infer(self, work: Work) -> Prediction:
         stream = work.stream
         number = next(self._next_replica) if stream is None else replica_of(stream, self.replicas)
         async with self._turn(stream):
@@ -133,14 +131,14 @@ class RayService:
         is_known: bool = await self._ask_owner(id, "forget")
         return is_known
 
-    async def metrics_text(self) -> bytes:
-        """The metrics of all replicas in the text format of Prometheus; may be called on any event loop."""
+    async def metric_families(self) -> list[Metric]:
+        """The metrics of all replicas; may be called on any event loop."""
         families: list[Any] = [None] * self.replicas
         if self.is_ready:  # before, the port for health checks answers already
             asked = asyncio.run_coroutine_threadsafe(self._ask_all("metric_families"), self._loop)
             answers = await asyncio.wrap_future(asked)
             families = [None if isinstance(answer, Exception) else answer for answer in answers]
-        return replica_metrics(self.metrics.http_families(), families)
+        return with_replicas(self.metrics.http_families(), families)
 
     async def _ask_owner(self, stream: str, method: str) -> Any:
         owner = replica_of(stream, self.replicas)
@@ -152,10 +150,9 @@ class RayService:
         return await asyncio.gather(*calls, return_exceptions=True)
 
 
-async def _within(seconds: float, answer: Awaitable[R], error: RequestError | None = None) -> R:
+async def _within(seconds: float, answer: Awaitable[R]) -> R:
     try:
         return await asyncio.wait_for(answer, seconds)
     except asyncio.TimeoutError:
-        raise error or RequestError(
-            503, f"there was no answer within {seconds:g} s: send the request again later.", retry_after=5
-        ) from None
+        error = f"there was no answer within {seconds:g} s: send the request again later."
+        raise RequestError(503, error, retry_after=5) from None

@@ -92,7 +92,6 @@ class Service:
             lambda works: _run_on(self._model_thread, lambda: self.predictor.predict(works)),
             max_wait=settings.max_wait,
             max_batch=settings.max_batch,
-            timeout=settings.timeout,
             rows_of_base=rows_of_base,
             one_per_stream=self.strategy.keeps_state,
             report=self._report,
@@ -164,12 +163,8 @@ class Service:
             record = await _run_on(self._disk_thread, lambda: folder.record(id))
         return None if record is None else record.details(self.predictor.layers)
 
-    async def metrics_text(self) -> bytes:
-        """The metrics in the text format of Prometheus."""
-        return self.metrics.text()
-
     async def metric_families(self) -> list[Metric]:
-        """The metrics, to be sent to another process."""
+        """All metrics."""
         return self.metrics.families()
 
     async def forget(self, id: str) -> bool:
