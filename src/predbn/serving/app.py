@@ -39,6 +39,7 @@ AnyService: TypeAlias = "Service | RayService"
 
 PAGE_POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'"
 _FILES = "page.html", "openapi.json"
+_HEALTH = "/v2/health/live", "/v2/health/ready", "/metrics"
 _MAX_CLASSES = 5
 """How many classes are named for a picture."""
 _DECODERS = 2
@@ -77,6 +78,9 @@ class ServingApp:
                 ("GET", f"{prefix}/ready", self.model_ready),
             ]
         routes += [
+            ("GET", "/v2/health/live", self.live),
+            ("GET", "/v2/health/ready", self.ready),
+            ("GET", "/metrics", self.metrics),
             ("GET", "/", self.page),
             ("GET", "/openapi.json", self.openapi),
             ("GET", "/v2", self.server_metadata),
@@ -84,19 +88,6 @@ class ServingApp:
             ("GET", "/v2/streams/{id:path}", self.stream),
             ("DELETE", "/v2/streams/{id:path}", self.forget),
         ]
-        return self._routes(routes) + self.health_routes()
-
-    def health_routes(self) -> list[Route]:
-        """What the port for health checks answers too."""
-        return self._routes(
-            [
-                ("GET", "/v2/health/live", self.live),
-                ("GET", "/v2/health/ready", self.ready),
-                ("GET", "/metrics", self.metrics),
-            ]
-        )
-
-    def _routes(self, routes: list[tuple[str, str, Handler]]) -> list[Route]:
         return [Route(path, self._answering(handler), methods=[method]) for method, path, handler in routes]
 
     def _answering(self, handler: Handler) -> Handler:
@@ -105,7 +96,7 @@ class ServingApp:
         async def answer(request: Request) -> Response:
             try:
                 check_access(request, self._service.settings)
-                self._check_model(request.path_params)
+                self._check_model(**request.path_params)
                 return await handler(request)
             except RequestError as error:
                 _release_frames(error)
@@ -131,11 +122,11 @@ class ServingApp:
             if not self._refused[client]:
                 del self._refused[client]
 
-    def _check_model(self, parameters: dict[str, Any]) -> None:
+    def _check_model(self, model: str | None = None, version: str = "1", id: str | None = None) -> None:
         name = self._service.spec.name
-        if parameters.get("model", name) != name:
-            raise RequestError(404, f"unknown model {parameters['model'][:40]!r}: this server has '{name}'.")
-        if parameters.get("version", "1") != "1":
+        if model not in (None, name):
+            raise RequestError(404, f"unknown model {model[:40]!r}: this server has '{name}'.")
+        if version != "1":
             raise RequestError(404, f"model '{name}' has only version 1.")
 
     async def infer(self, request: Request) -> Response:
@@ -229,8 +220,11 @@ class ServingApp:
         return Response(self._page, media_type="text/html", headers={"content-security-policy": PAGE_POLICY})
 
 
-def create_app(service: AnyService) -> Starlette:
-    """The ASGI application of a service, which is started and stopped with it."""
+def create_app(service: AnyService, *, health_only: bool = False) -> Starlette:
+    """The ASGI application of a service, which is started and stopped with it.
+
+    `health_only` is for a second port: health checks and metrics, of a service that the other application starts.
+    """
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
@@ -240,17 +234,12 @@ def create_app(service: AnyService) -> Starlette:
         finally:
             await service.stop()
 
-    return _starlette(service, ServingApp(service).routes(), lifespan=lifespan)
-
-
-def create_health_app(service: AnyService) -> Starlette:
-    """The application of the port for health checks. Its service is started by the other one."""
-    return _starlette(service, ServingApp(service).health_routes())
-
-
-def _starlette(service: AnyService, routes: list[Route], **options: Any) -> Starlette:
-    observer = Middleware(Observer, service.metrics, service.settings.access_log)
-    app = Starlette(routes=routes, middleware=[observer], exception_handlers={HTTPException: _unknown_path}, **options)
+    app = Starlette(
+        routes=[route for route in ServingApp(service).routes() if not health_only or route.path in _HEALTH],
+        middleware=[Middleware(Observer, service.metrics, service.settings.access_log)],
+        exception_handlers={HTTPException: _unknown_path},
+        lifespan=None if health_only else lifespan,
+    )
     app.router.redirect_slashes = False  # it would redirect to whatever the header Host says
     return app
 

@@ -18,7 +18,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from predbn.common import ServingError
 
-from .app import AnyService, create_app, create_health_app
+from .app import AnyService, create_app
 from .errors import OverloadError
 from .shares import Shares
 
@@ -156,7 +156,7 @@ def http_server(service: AnyService) -> Server:
 @contextmanager
 def health_thread(service: AnyService, listening: socket.socket) -> Iterator[None]:
     """Answer health checks in a thread of their own, inside the block."""
-    server = uvicorn.Server(_config(create_health_app(service), service, lifespan="off"))
+    server = uvicorn.Server(_config(create_app(service, health_only=True), service))
     thread = threading.Thread(target=server.run, args=([listening],), name="predbn-health", daemon=True)
     thread.start()
     try:
@@ -166,7 +166,7 @@ def health_thread(service: AnyService, listening: socket.socket) -> Iterator[Non
         thread.join(5)
 
 
-def _config(app: Starlette, service: AnyService, **options: Any) -> uvicorn.Config:
+def _config(app: Starlette, service: AnyService) -> uvicorn.Config:
     settings = service.settings
     connection: Any = partial(Connection, service=service, connections=Shares(settings.max_connections))
     return uvicorn.Config(
@@ -178,7 +178,6 @@ def _config(app: Starlette, service: AnyService, **options: Any) -> uvicorn.Conf
         server_header=False,
         timeout_keep_alive=settings.keep_alive,
         timeout_graceful_shutdown=int(settings.timeout) + 1,
-        **options,
     )
 
 

@@ -52,8 +52,8 @@ class Replicas:
         spec: ModelSpec,
         settings: Settings,
         *,
-        address: str,
-        log_level: str,
+        address: str = "auto",
+        log_level: str = "info",
     ) -> None:
         if count < 1:
             raise ServingError(f"replicas must be at least 1, got {count}.")

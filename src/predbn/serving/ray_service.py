@@ -47,7 +47,10 @@ def replica_of(stream: str, replicas: int) -> int:
 
 
 class RayService:
-    """A `Service` with replicas, started by the constructor and ended by `stop` or `close`."""
+    """A `Service` with replicas, started by the constructor and ended by `stop` or `close`.
+
+    `options` are those of `Replicas`: address and log_level.
+    """
 
     def __init__(
         self,
@@ -57,8 +60,7 @@ class RayService:
         settings: Settings,
         *,
         replicas: int = 2,
-        address: str = "auto",
-        log_level: str = "info",
+        **options: Any,
     ) -> None:
         self.strategy, self.spec, self.settings, self.device = strategy, spec, settings, device_of(model)
         self.metrics = Metrics()
@@ -66,7 +68,7 @@ class RayService:
         self.is_ready = self.is_draining = self.is_saved = False
         self._started, self.replicas = time.time(), replicas
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        self._replicas = Replicas(replicas, model, strategy, spec, settings, address=address, log_level=log_level)
+        self._replicas = Replicas(replicas, model, strategy, spec, settings, **options)
         self._next_replica = itertools.cycle(range(replicas))
 
     def close(self) -> None:

@@ -72,7 +72,6 @@ class Service:
         self._model_thread = ThreadPoolExecutor(1, "predbn-model")
         self._disk_thread = ThreadPoolExecutor(1, "predbn-disk")
         self._batcher: Batcher | None = None
-        self._is_stopping = asyncio.Event()
         self._checkpoints: asyncio.Task[None] | None = None
         self.started = time.time()
         self.rows = 0
@@ -124,9 +123,8 @@ class Service:
         batcher, self._batcher = self._batcher, None
         if batcher is not None:
             await batcher.close()
-        self._is_stopping.set()
         if self._checkpoints is not None:
-            await asyncio.wait([self._checkpoints])  # even if it failed, the streams are saved now
+            self._checkpoints.cancel()  # what it has begun to write comes before the last checkpoint
         if self._folder is not None:
             await self.checkpoint()
             self._folder.close()
@@ -194,11 +192,9 @@ class Service:
             _log.info("checkpoint", extra={"streams": len(folder.written), "seconds": seconds})
 
     async def _save_regularly(self) -> None:
-        while not self._is_stopping.is_set():
-            try:
-                await asyncio.wait_for(self._is_stopping.wait(), self.settings.checkpoint_every)
-            except asyncio.TimeoutError:
-                await self.checkpoint()
+        while True:
+            await asyncio.sleep(self.settings.checkpoint_every)
+            await self.checkpoint()
 
     def _count_event(self, event: str) -> None:
         self.metrics.events.labels(event).inc()
