@@ -8,7 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from predbn.serving import Batcher, Prediction, RequestError, Work
+from predbn.serving import Prediction, RequestError, Work
+from predbn.serving.batcher import Batcher
 
 from .running import asynchronous
 

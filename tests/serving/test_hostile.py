@@ -21,9 +21,10 @@ import numpy as np
 import pytest
 import torch
 
-from predbn.serving import Batcher, Prediction, RequestError, ServingError, Settings, Work
+from predbn.serving import Prediction, RequestError, ServingError, Settings, Work
 from predbn.serving import app as serving_app
 from predbn.serving import http_server as serving_http
+from predbn.serving.batcher import Batcher
 from predbn.serving.errors import OverloadError
 from predbn.serving.http_server import health_thread, open_socket
 from predbn.serving.logs import RateLimit

@@ -12,20 +12,15 @@ with needs_extra("serve"):
     import uvicorn as _uvicorn  # noqa: F401
 
 from .app import create_app
-from .batcher import Batcher, BatchReport
 from .calibration_file import load_calibration, save_calibration
 from .errors import RequestError
-from .predictor import Predictor
 from .serve import prepare_service, run_server, serve
 from .service import Service
 from .settings import Settings
 from .work import Prediction, Work
 
 __all__ = [
-    "BatchReport",
-    "Batcher",
     "Prediction",
-    "Predictor",
     "RequestError",
     "Service",
     "ServingError",

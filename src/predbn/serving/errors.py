@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from functools import partial
 from typing import Any
 
@@ -32,9 +31,8 @@ class OverloadError(RequestError):
 
     DELAY = 1.0
 
-    def __init__(self, reason: str, seconds: float = 1.0) -> None:
-        message = f"{reason}: send the request again later."
-        super().__init__(503, message, retry_after=math.ceil(min(60.0, max(self.DELAY, seconds))))
+    def __init__(self, reason: str) -> None:
+        super().__init__(503, f"{reason}: send the request again later.", retry_after=1)
 
 
 def shutting_down() -> RequestError:

@@ -70,23 +70,18 @@ class Metrics:
         """Add the drift of these streams, collected whenever the metrics are read."""
         self._registry.register(_Collected(lambda: _stream_families(newest())))
 
-    def http_families(self) -> list[Metric]:
-        """What the process that answers HTTP counts if replicas predict."""
-        counted = self.requests, self.latency, self.refused_connections
-        return [family for metric in counted for family in metric.collect()]
-
     def families(self) -> list[Metric]:
         """All metrics."""
         return list(self._registry.collect())
 
 
-def with_replicas(http: Sequence[Metric], replicas: Sequence[Sequence[Metric] | None]) -> list[Metric]:
-    """The metrics of a server with replicas: theirs with the label `replica`, and those of its HTTP process.
+def with_replicas(own: Sequence[Metric], replicas: Sequence[Sequence[Metric] | None]) -> list[Metric]:
+    """The metrics of a server with replicas: theirs with the label `replica`, and those of its own process.
 
     A replica that does not answer has no metrics, and `predbn_replica_up` is 0.
     """
     up = GaugeMetricFamily("predbn_replica_up", "Whether a replica answers.", labels=["replica"])
-    families: dict[str, Metric] = {family.name: family for family in (up, *http)}
+    families: dict[str, Metric] = {family.name: family for family in (up, *own)}
     for number, replica_families in enumerate(replicas):
         up.add_metric([str(number)], replica_families is not None)
         for family in replica_families or ():

@@ -140,7 +140,7 @@ class RayService:
             asked = asyncio.run_coroutine_threadsafe(self._ask_all("metric_families"), self._loop)
             answers = await asyncio.wrap_future(asked)
             families = [None if isinstance(answer, Exception) else answer for answer in answers]
-        return with_replicas(self.metrics.http_families(), families)
+        return with_replicas(self.metrics.families(), families)
 
     async def _ask_owner(self, stream: str, method: str) -> Any:
         owner = replica_of(stream, self.replicas)

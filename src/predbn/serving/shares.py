@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
@@ -47,8 +46,6 @@ class Queue:
 
     def __init__(self, max_rows: int) -> None:
         self._shares = Shares(max_rows)
-        self._last_seconds = 1.0
-        """How long the last request that was answered has had its place."""
 
     @contextmanager
     def enter(self, client: str, stream: str | None) -> Iterator[Callable[[int, str | None], None]]:
@@ -56,20 +53,18 @@ class Queue:
 
         Yields a function that sets its rows and its stream. Both raise an OverloadError if that is not possible.
         """
-        begin, rows = time.monotonic(), 0
-        owners: tuple[Hashable, ...] = ()
+        rows, owners = 0, tuple[Hashable, ...]()
 
         def resize(new_rows: int, stream: str | None) -> None:
             nonlocal rows, owners
             self._shares.give_back(rows, *owners)
             rows, owners = 0, (client, (client, stream))
             if not self._shares.take(new_rows, *owners):
-                raise OverloadError("the queue is full", self._last_seconds)
+                raise OverloadError("the queue is full")
             rows = new_rows
 
         try:
             resize(1, stream)
             yield resize
-            self._last_seconds = time.monotonic() - begin
         finally:
             self._shares.give_back(rows, *owners)
