@@ -28,6 +28,7 @@ from predbn.serving.metrics import as_text
 from ..norm.models import net
 
 SIZE = 8
+INFER = "/v2/models/model/infer"
 
 
 def classifier() -> Classifier:
@@ -83,13 +84,23 @@ class Running:
 
     def infer(self, rows: torch.Tensor, **parameters: Any) -> Answer:
         """Send rows as JSON."""
-        return self.ask("POST", "/v2/models/model/infer", infer_body(rows, **parameters))
+        return self.ask("POST", INFER, infer_body(rows, **parameters))
+
+    def metric(self, line: str) -> float:
+        """The value in the line of /metrics that begins so; 0 if there is none."""
+        lines = self.ask("GET", "/metrics").body.decode().splitlines()
+        return next((float(text.rpartition(" ")[2]) for text in lines if text.startswith(line)), 0.0)
 
 
 def infer_body(rows: torch.Tensor, **parameters: Any) -> dict[str, Any]:
     """The JSON of a request."""
     entry = {"name": "images", "datatype": "UINT8", "shape": list(rows.shape), "data": rows.flatten().tolist()}
     return {"inputs": [entry], "parameters": parameters}
+
+
+def close(one: torch.Tensor, other: torch.Tensor) -> None:
+    """Logits are the same but for rounding."""
+    torch.testing.assert_close(one, other, rtol=0, atol=1e-5)
 
 
 def logits_of(answer: Answer) -> torch.Tensor:
@@ -131,11 +142,13 @@ def connected(server: Running, address: str = "127.0.0.1") -> Iterator[socket.so
 
 
 @contextmanager
-def sending(server: Running, length: int, address: str = "127.0.0.1") -> Iterator[socket.socket]:
-    """A request whose body, of so many bytes, does not come, except for the first byte."""
+def sending(server: Running, body: bytes | int, address: str = "127.0.0.1", path: str = INFER) -> Iterator[Any]:
+    """A request on a connection; one whose body, of so many bytes, does not come, except for the first byte."""
+    length, sent = (body, b"{") if isinstance(body, int) else (len(body), body)
     with connected(server, address) as connection:
-        head = f"POST /v2/models/model/infer HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {length}\r\n\r\n{{"
-        connection.sendall(head.encode())
+        connection.sendall(
+            f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {length}\r\n\r\n".encode() + sent
+        )
         yield connection
 
 

@@ -130,22 +130,6 @@ async def test_after_a_failure_of_the_model_the_next_batch_is_predicted():
 
 
 @asynchronous
-async def test_a_client_that_has_gone_is_not_predicted():
-    model = Model()
-    batches = batcher(model)
-    model.may_run.clear()
-    first = asyncio.create_task(batches.submit(work(8, "a", 0)))
-    await asyncio.sleep(0.05)
-    gone = asyncio.create_task(batches.submit(work(3, "b", 1)))
-    await asyncio.sleep(0.01)
-    gone.cancel()
-    model.may_run.set()
-    await asyncio.gather(first, batches.submit(work(3, "c", 2)))
-    assert model.batches == [[("a", 0)], [("c", 2)]]
-    assert batches.rows_waiting == 0
-
-
-@asynchronous
 async def test_closing_predicts_what_waits_and_refuses_the_rest():
     batches = batcher(Model(), max_wait=1000.0)
     waiting = asyncio.create_task(batches.submit(work(mark=3)))

@@ -16,7 +16,7 @@ from predbn.common import write_tensors
 from predbn.norm import DirectoryStore
 from predbn.serving import RequestError, Service, Work
 
-from .running import asynchronous, metrics, pixels, started, tiny_service
+from .running import asynchronous, close, metrics, pixels, started, tiny_service
 
 
 async def infer(service: Service, stream: str, seed: int = 0) -> torch.Tensor:
@@ -63,7 +63,7 @@ async def test_a_temporary_read_error_is_503_and_changes_no_file(tmp_path, monke
         assert events(service) == {"evicted": 0, "damaged": 0, "unreadable": 2}
         await infer(uninterrupted, "a")
         expected = await infer(uninterrupted, "a", 1)
-        torch.testing.assert_close(await infer(service, "a", 1), expected, rtol=0, atol=1e-5)
+        close(await infer(service, "a", 1), expected)
     assert "stream not read" in {record.message for record in caplog.records}
 
 
@@ -85,14 +85,22 @@ async def test_what_is_whole_but_not_the_state_of_the_stream_stays_as_it_is(tmp_
     assert (a.read_bytes(), b.read_bytes()) == (other, content)
 
 
+@pytest.mark.parametrize("is_empty", [True, False], ids=["the power has failed", "a bit has flipped"])
 @asynchronous
-async def test_a_damaged_file_is_counted(tmp_path):
-    await first_request(tmp_path)
-    files(tmp_path)[0].write_bytes(b"")  # the power has failed
+async def test_a_damaged_file_is_put_aside_and_counted_and_its_stream_begins_anew(tmp_path, caplog, is_empty):
     async with started(tiny_service(state=tmp_path)) as service:
-        await infer(service, "a")
+        first = await infer(service, "a")
+    (path,) = files(tmp_path)
+    content = bytearray(path.read_bytes())
+    content[-5] ^= 1
+    path.write_bytes(b"" if is_empty else content)
+    async with started(tiny_service(state=tmp_path)) as service:
+        with caplog.at_level(logging.ERROR, "predbn.serving"):
+            close(await infer(service, "a"), first)
         assert events(service) == {"evicted": 0, "damaged": 1, "unreadable": 0}
         assert 'predbn_stream_events_total{event="damaged"} 1.0' in metrics(service)
+    assert "is damaged" in next(r.reason for r in caplog.records if r.message == "stream damaged")
+    assert path.with_suffix(".damaged").exists()
 
 
 @pytest.mark.parametrize("has_folder", [True, False])
@@ -142,7 +150,7 @@ async def test_a_checkpoint_on_a_slow_disk_does_not_stop_predictions(tmp_path, m
         try:
             for seed, name in enumerate("azcz"):
                 found = await asyncio.wait_for(infer(service, name, seed), 10)
-                torch.testing.assert_close(found, await infer(uninterrupted, name, seed), rtol=0, atol=1e-5)
+                close(found, await infer(uninterrupted, name, seed))
             assert not checkpoint.done()
         finally:
             released.set()

@@ -25,7 +25,7 @@ import torch
 import predbn
 from predbn.serving import Work
 
-from .running import classifier, infer_body, pixels, tiny_service
+from .running import classifier, close, infer_body, pixels, tiny_service
 
 ROOT = Path(__file__).parents[2]
 
@@ -114,20 +114,26 @@ def next_answers(state: Path, seed: int, *streams: str) -> dict[str, torch.Tenso
     return asyncio.run(infer())
 
 
+@pytest.fixture
+def default_hangup():
+    """What nohup starts ignores SIGHUP, and so does a server: the tests may run under nohup."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="Windows has no SIGHUP")
+@pytest.mark.usefixtures("default_hangup")
 def test_a_server_that_is_told_to_end_saves_its_streams(tmp_path):
     expected = alone(4)
-    with started(tmp_path, "--checkpoint-every", "1000") as server:
-        for seed in range(2):
-            server.infer(seed, "a")
-        assert server.end(signal.SIGTERM) == 0
-        assert [entry["event"] for entry in server.log[:3]] == ["serving", "checkpoint", "stopped"]
-    with started(tmp_path, "--checkpoint-every", "1000") as server:
-        torch.testing.assert_close(server.infer(2, "a"), expected[2], rtol=0, atol=1e-5)
-        assert server.end(signal.SIGINT) == 130
-        assert [entry["event"] for entry in server.log[:3]] == ["serving", "checkpoint", "stopped"]
-        interrupted = f"interrupted: all requests were answered; streams: their state is in {tmp_path}."
-        assert server.log[-1]["event"] == interrupted
-    torch.testing.assert_close(next_answers(tmp_path, 3, "a")["a"], expected[3], rtol=0, atol=1e-5)
+    for seed, (number, code) in enumerate([(signal.SIGTERM, 0), (signal.SIGHUP, 0), (signal.SIGINT, 130)]):
+        with started(tmp_path, "--checkpoint-every", "1000") as server:
+            close(server.infer(seed, "a"), expected[seed])
+            assert server.end(number) == code
+            assert [entry["event"] for entry in server.log[:3]] == ["serving", "checkpoint", "stopped"]
+    interrupted = f"interrupted: all requests were answered; streams: their state is in {tmp_path}."
+    assert server.log[-1]["event"] == interrupted
+    close(next_answers(tmp_path, 3, "a")["a"], expected[3])
 
 
 def test_a_second_ctrl_c_says_what_was_not_answered_and_saves_the_streams(tmp_path):
@@ -158,25 +164,7 @@ def test_a_second_ctrl_c_says_what_was_not_answered_and_saves_the_streams(tmp_pa
     model = predbn.adapt(classifier(), "ema")
     with torch.inference_mode():
         expected = [model(pixels(seed=0)) for _ in range(answers[200] + 1)][-1]
-    torch.testing.assert_close(next_answers(tmp_path, 0, "a")["a"], expected, rtol=0, atol=1e-5)
-
-
-@pytest.fixture
-def default_hangup():
-    """What nohup starts ignores SIGHUP, and so does a server: the tests may run under nohup."""
-    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
-    yield
-    signal.signal(signal.SIGHUP, before)
-
-
-@pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="Windows has no SIGHUP")
-@pytest.mark.usefixtures("default_hangup")
-def test_a_server_whose_terminal_is_closed_saves_its_streams(tmp_path):
-    with started(tmp_path, "--checkpoint-every", "1000") as server:
-        server.infer(0, "a")
-        assert server.end(signal.SIGHUP) == 0
-        assert [entry["event"] for entry in server.log[:3]] == ["serving", "checkpoint", "stopped"]
-    torch.testing.assert_close(next_answers(tmp_path, 1, "a")["a"], alone(2)[1], rtol=0, atol=1e-5)
+    close(next_answers(tmp_path, 0, "a")["a"], expected)
 
 
 def test_kill_9_under_load_loses_no_more_than_a_checkpoint_interval(tmp_path):
@@ -204,7 +192,7 @@ def test_kill_9_under_load_loses_no_more_than_a_checkpoint_interval(tmp_path):
     expected = alone(longest + 2)
     for answers in answered.values():
         for answer, right in zip(answers, expected, strict=False):
-            torch.testing.assert_close(answer, right, rtol=0, atol=1e-5)
+            close(answer, right)
     for stream, answer in next_answers(tmp_path, 1, *answered).items():
         possible = after(before_the_third[stream], len(answered[stream]) + 1)  # one more: its answer may be lost
         assert any(torch.allclose(answer, right, rtol=0, atol=1e-5) for right in possible)

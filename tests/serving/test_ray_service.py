@@ -27,7 +27,7 @@ from predbn.serving import ServingError, Settings
 from predbn.serving.metrics import as_text
 from predbn.serving.serve import service_parts
 
-from .running import Running, asynchronous, calibrated, classifier, logits_of, pixels, running, tiny_service
+from .running import Running, asynchronous, calibrated, classifier, close, logits_of, pixels, running, tiny_service
 
 pytest.importorskip("ray.serve")
 from predbn.serving import ray_replicas, ray_service
@@ -83,17 +83,6 @@ def send(server: Running, seeds: range) -> dict[str, list[torch.Tensor]]:
 def seeds_of(stream: str, seeds: range) -> list[int]:
     """Each stream has pictures of its own."""
     return [1000 * STREAMS.index(stream) + seed for seed in seeds]
-
-
-def close(one: torch.Tensor, other: torch.Tensor) -> None:
-    torch.testing.assert_close(one, other, rtol=0, atol=1e-5)
-
-
-def metric(server: Running, line: str) -> float:
-    """The value in the line of /metrics that begins so."""
-    lines = server.ask("GET", "/metrics").body.decode().splitlines()
-    sample = next((text for text in lines if text.startswith(line)), "0")  # a replica that has just started has none
-    return float(sample.rpartition(" ")[2])
 
 
 def test_a_replica_needs_no_token_of_its_own(monkeypatch, tmp_path):
@@ -178,7 +167,7 @@ def test_streams_stick_to_their_replica_and_survive_another_number_of_replicas(c
                 answers[stream] += of_stream
                 owner = replica_of(stream, replicas)
                 examples = 8 * (number + 1)
-                assert metric(server, f'predbn_stream_examples{{replica="{owner}",stream="{stream}"}}') == examples
+                assert server.metric(f'predbn_stream_examples{{replica="{owner}",stream="{stream}"}}') == examples
                 assert server.ask("GET", f"/v2/streams/{stream}").json["examples"] == examples
             overview = server.ask("GET", "/v2/streams").json
             assert (overview["count"], overview["rows"]) == (len(STREAMS), 8 * len(STREAMS))
@@ -261,8 +250,8 @@ def restarted(earlier: list[int], kept: int, seed: int, answer: torch.Tensor) ->
 
 def wait_for_checkpoints(server: Running, replica: int, count: int) -> None:
     line = f'predbn_checkpoints_total{{outcome="succeeded",replica="{replica}"}}'
-    last = metric(server, line) + count
-    while metric(server, line) < last:
+    last = server.metric(line) + count
+    while server.metric(line) < last:
         time.sleep(0.05)
 
 
