@@ -22,7 +22,7 @@ from torch import nn
 import predbn
 from predbn.models import Classifier, ModelInfo, Preprocessing
 from predbn.serving import Service, Settings, prepare_service
-from predbn.serving.http_server import http_server, open_socket
+from predbn.serving.http_server import Server, http_server, open_socket
 from predbn.serving.metrics import as_text
 
 from ..norm.models import net
@@ -70,6 +70,7 @@ class Running:
 
     address: str
     service: Service
+    http: Server | None = None
 
     def ask(self, method: str, path: str, body: Any = None, **headers: str) -> Answer:
         """Send a request. A body that is not bytes is sent as JSON."""
@@ -180,7 +181,7 @@ def running(service: Service, routes: Sequence[Route] = ()) -> Iterator[Running]
             assert thread.is_alive(), "the server did not start"
             time.sleep(0.005)
         try:
-            yield Running(f"127.0.0.1:{listening.getsockname()[1]}", service)
+            yield Running(f"127.0.0.1:{listening.getsockname()[1]}", service, server)
         finally:
             server.should_exit = True
             thread.join(60)
