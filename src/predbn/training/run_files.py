@@ -6,14 +6,14 @@ A run has a path without a suffix, such as runs/resnet20-cifar10/batch/3, beside
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import torch
 
-from predbn.common import TrainingError, atomic_write, read_torch_file, write_torch_file
+from predbn.common import TrainingError, read_torch_file, write_text, write_torch_file
 
 _START_AGAIN = "delete it to start again"
 
@@ -58,11 +58,4 @@ def _is_same(stored: Any, value: Any) -> bool:
 def write_log(path: Path, rows: Sequence[Mapping[str, float]]) -> None:
     """Write the log of a run, one row per epoch."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_write(path) as part, part.open("w", newline="") as file:
-        writer = csv.DictWriter(file, list(rows[0]))
-        writer.writeheader()
-        writer.writerows({name: _format(value) for name, value in row.items()} for row in rows)
-
-
-def _format(value: float) -> str:
-    return str(value) if isinstance(value, int) else f"{value:.6g}"
+    write_text(path, pd.DataFrame(rows).to_csv(index=False, float_format="%.6g", na_rep="nan"))
