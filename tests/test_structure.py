@@ -51,11 +51,16 @@ HEAVY = [
 ]
 
 
-def imports(path: Path) -> list[tuple[str, str]]:
-    """What a file imports from the package, anywhere in it: (module, name)."""
+def imports(path: Path, *, at_run_time: bool = False) -> list[tuple[str, str]]:
+    """What a file imports from the package, anywhere in it: (module, name); `at_run_time` leaves out TYPE_CHECKING."""
     here = ("predbn", *path.relative_to(PACKAGE).with_suffix("").parts)
     found = []
-    for node in ast.walk(ast.parse(path.read_text())):
+    nodes: list[ast.AST] = [ast.parse(path.read_text())]
+    while nodes:
+        node = nodes.pop()
+        if at_run_time and isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            continue
+        nodes += ast.iter_child_nodes(node)
         if isinstance(node, ast.ImportFrom):
             base = here[: len(here) - node.level] if node.level else ()
             module = ".".join((*base, *([node.module] if node.module else [])))
@@ -80,33 +85,19 @@ def modules() -> dict[str, Path]:
     return names
 
 
-def is_for_type_checkers_only(node: ast.AST) -> bool:
-    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
-
-
-def imported_modules(name: str, path: Path, known: dict[str, Path]) -> set[str]:
-    """The modules of the package that a module imports, inside of functions too, but not for type checkers only."""
-    package = name.split(".") if path.name == "__init__.py" else name.split(".")[:-1]
-    imported = set()
-    nodes: list[ast.AST] = [ast.parse(path.read_text())]
-    while nodes:
-        node = nodes.pop()
-        nodes += [] if is_for_type_checkers_only(node) else ast.iter_child_nodes(node)
-        if isinstance(node, ast.ImportFrom):
-            base = ".".join([*package[: len(package) - node.level + 1]] if node.level else [])
-            module = ".".join(part for part in (base, node.module or "") if part)
-            imported |= {
-                f"{module}.{alias.name}" if f"{module}.{alias.name}" in known else module for alias in node.names
-            }
-        elif isinstance(node, ast.Import):
-            imported |= {alias.name for alias in node.names}
-    return (imported & known.keys()) - {name}
+def imported_modules(path: Path, known: dict[str, Path]) -> set[str]:
+    """The modules of the package that a module imports."""
+    named = {
+        f"{module}.{name}" if f"{module}.{name}" in known else module
+        for module, name in imports(path, at_run_time=True)
+    }
+    return {name for name in named & known.keys() if known[name] != path}
 
 
 def test_there_is_no_import_cycle():
     known = modules()
     # The package itself imports everything on first use, and nothing before.
-    graph = {name: imported_modules(name, path, known) - {"predbn"} for name, path in known.items() if name != "predbn"}
+    graph = {name: imported_modules(path, known) - {"predbn"} for name, path in known.items() if name != "predbn"}
     cycles = []
     try:
         list(TopologicalSorter(graph).static_order())
@@ -119,7 +110,7 @@ def test_the_method_does_not_import_the_gpu():
     known = modules()
     for name, path in known.items():
         if name.startswith(("predbn.norm", "predbn.common")):
-            assert not [other for other in imported_modules(name, path, known) if other.startswith("predbn.gpu")], name
+            assert not [other for other in imported_modules(path, known) if other.startswith("predbn.gpu")], name
 
 
 def test_every_folder_is_in_the_list():
