@@ -10,7 +10,7 @@ import torch
 from scipy import stats
 
 from predbn.shifts import corrupt, get_corruption
-from predbn.shifts.motion_blur import motion_blur_at_angle
+from predbn.shifts.motion_blur import _blur_by_gather, _blur_by_slices, _offsets, _weights, motion_blur_at_angle
 
 Images = npt.NDArray[np.uint8]
 MAGICK = np.load(Path(__file__).parent / "data" / "imagemagick.npz")
@@ -28,6 +28,19 @@ def test_motion_blur_agrees_with_imagemagick(constants: Any, severity: int) -> N
     difference = made[0].permute(1, 2, 0).int() - expected.int()
     assert difference.abs().max() <= 1
     assert difference.abs().double().mean() < 0.01
+
+
+def test_both_ways_of_motion_blurring_agree(cifar: Images) -> None:
+    x = torch.from_numpy(cifar[:16, :30]).permute(0, 3, 1, 2).contiguous()
+    angle = torch.linspace(-180, 180, 16)
+    weights = _weights(15, 8)
+    offsets = _offsets(angle, len(weights))
+    low, high = offsets.amin((0, 1)), offsets.amax((0, 1))
+    margins = (-int(low[1]), int(high[1]), -int(low[0]), int(high[0]))
+    slices = _blur_by_slices(x, weights, offsets - low, margins)
+    gathered = _blur_by_gather(x, weights, offsets - low, margins)
+    assert (slices.int() - gathered.int()).abs().max() <= 1
+    assert torch.equal(slices, motion_blur_at_angle(x, 15, 8, angle))
 
 
 def test_motion_angles_are_uniform_within_45_degrees() -> None:

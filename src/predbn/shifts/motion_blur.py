@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 
+import cv2
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -56,22 +57,42 @@ def _offsets(angle: Tensor, count: int) -> Tensor:
 
 
 def motion_blur_at_angle(x: Tensor, radius: float, sigma: float, angle: Tensor) -> Tensor:
-    """Motion blur of a uint8 batch [N, C, H, W], with angle[n] degrees for image n.
-
-    A tap is one gather over the whole batch, at the position of the pixel plus that of the tap.
-    """
-    channels, height, width = x.shape[1:]
+    """Motion blur of a uint8 batch [N, C, H, W], with angle[n] degrees for image n."""
     weights = _weights(radius, sigma)
     offsets = _offsets(angle, len(weights))
     above, left = (-int(low) for low in offsets.flatten(0, 1).amin(0))
     below, right = (int(high) for high in offsets.flatten(0, 1).amax(0))
-    padded = functional.pad(x.to(torch.float32), (left, right, above, below), mode="replicate")
+    offsets += torch.tensor([above, left])
+    margins = (left, right, above, below)
+    blur = _blur_by_slices if x.device.type == "cpu" else _blur_by_gather
+    return blur(x, weights, offsets, margins)
+
+
+def _blur_by_slices(x: Tensor, weights: list[float], offsets: Tensor, margins: tuple[int, ...]) -> Tensor:
+    """For a CPU: a tap is a slice of the padded image, channels last, which OpenCV scales and adds in one step."""
+    number, channels, height, width = x.shape
+    padded = functional.pad(x.to(torch.float32), margins, mode="replicate")
+    sources = padded.permute(0, 2, 3, 1).flatten(2).contiguous().numpy()
+    total = torch.full((number, height, width * channels), _HALF_STEP)
+    positions = (offsets * torch.tensor([1, channels])).tolist()
+    for source, target, taps in zip(sources, total.numpy(), positions, strict=True):
+        for (row, column), weight in zip(taps, weights, strict=True):
+            tap = source[row : row + height, column : column + width * channels]
+            cv2.scaleAdd(tap, weight, target, target)
+    blurred = total.to(torch.int32).to(torch.uint8).view(number, height, width, channels)
+    return blurred.permute(0, 3, 1, 2).contiguous()
+
+
+def _blur_by_gather(x: Tensor, weights: list[float], offsets: Tensor, margins: tuple[int, ...]) -> Tensor:
+    """For a GPU: a tap is one gather over the whole batch, at the position of the pixel plus that of the tap."""
+    number, channels, height, width = x.shape
+    padded = functional.pad(x.to(torch.float32), margins, mode="replicate")
     stride = padded.shape[-1]
     rows, columns = torch.arange(height, device=x.device), torch.arange(width, device=x.device)
     pixel = (rows[:, None] * stride + columns).flatten()
-    shift = ((offsets[..., 0] + above) * stride + offsets[..., 1] + left).to(x.device)
+    shift = (offsets[..., 0] * stride + offsets[..., 1]).to(x.device)
     source = padded.flatten(2)
-    total = padded.new_full((len(x), channels, height * width), _HALF_STEP)
+    total = padded.new_full((number, channels, height * width), _HALF_STEP)
     for tap, weight in enumerate(weights):
         position = (pixel + shift[:, tap, None])[:, None].expand(-1, channels, -1)
         total.add_(source.gather(2, position), alpha=weight)
