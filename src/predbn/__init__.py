@@ -116,4 +116,4 @@ else:
         return globals()[name]
 
     def __dir__() -> list[str]:
-        return sorted({*globals(), *__all__})
+        return sorted({*globals(), *__all__} - {"TYPE_CHECKING"})

@@ -87,3 +87,12 @@ def test_what_cannot_be_done_writes_nothing(monkeypatch, data, tmp_path, capsys,
     assert found == code
     assert message in text
     assert list(tmp_path.iterdir()) == [data]
+
+
+def test_it_does_not_overwrite(monkeypatch, data, tmp_path, capsys):
+    out = tmp_path / "new.safetensors"
+    out.write_bytes(b"mine")
+    code, message = failure(monkeypatch, capsys, *arguments(data, out))
+    assert code == 2
+    assert "exists: remove it, or choose another" in " ".join(message.replace("│", " ").split())
+    assert out.read_bytes() == b"mine"

@@ -56,7 +56,7 @@ def test_the_recommendation_comes_first(
     assert seen["intervals"] == 4
     assert seen["pictures"] == [colours.SIDE] * 16
     narrow = ["strategy", "batch", "accuracy, %", "change, points"]
-    wide = [*narrow, "Brier score", "ECE", "as train, %"]
+    wide = [*narrow, "Brier score", "ECE", "same as train, %"]
     assert seen["headings"] == (wide if width > 1000 else narrow)
 
 
@@ -68,7 +68,7 @@ def test_without_labels_it_says_what_would_change(tmp_path: Path) -> None:
     assert seen["complaints"] == []
     assert seen["h1"].startswith("Leave the model alone for now: the new data has no labels")
     assert "code" not in seen
-    assert seen["headings"] == ["strategy", "batch", "confidence, %", "as train, %"]
+    assert seen["headings"] == ["strategy", "batch", "confidence, %", "same as train, %"]
 
 
 def test_the_table_has_the_paired_intervals(labelled: ShiftResults) -> None:

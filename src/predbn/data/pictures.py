@@ -186,7 +186,10 @@ def list_pictures(root: Path, classes: Sequence[str] | None = None) -> Listing:
         names.extend(f"{class_name}/{file}" for file in files)
         labels.extend([label] * len(files))
     if not names:
-        raise DataError(f"{root} has no pictures in class folders, as <class>/<picture>.png.")
+        raise DataError(
+            f"{root} has no pictures in class folders, as <class>/<picture>.png: accuracy needs labels. Pictures "
+            "without labels can be compared with a reference (on the command line --reference and --unlabelled)."
+        )
     for folder in others:
         for stray in pictures_in(folder)[0]:
             raise DataError(f"{folder / stray} is not directly in a class folder: move it into one, or elsewhere.")

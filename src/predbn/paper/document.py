@@ -79,7 +79,7 @@ def write_documents(folder: str | Path, runs: Runs, *, draw: bool = False) -> li
 
 
 def headline_table(runs: Runs) -> str:
-    """The main result as a Markdown table, also for the README: means over all shifted splits, and at severity 5.
+    """The main result as a Markdown table: means over all shifted splits, and at severity 5.
 
     For each method the better of the two strategies is bold.
     """

@@ -88,7 +88,7 @@ def strategies_table(shift: RealShift) -> Table:
     else:
         columns.append(_values(rows, "confidence"))
     agreement = [100 * row.agreement for row in rows]
-    columns.append(Column("as train, %", [f"{share:.1f}" for share in agreement], agreement, shown="wide"))
+    columns.append(Column("same as train, %", [f"{share:.1f}" for share in agreement], agreement, shown="wide"))
     columns = [column for column in columns if column.values is None or not all(map(math.isnan, column.values))]
     return Table("Every strategy on the new data, by batch size", columns)
 

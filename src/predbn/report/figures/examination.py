@@ -17,8 +17,6 @@ from .encoding import by_series, inline_data, names_of, series_legend
 _REFERENCE, _DATA = SeriesStyle("reference", GREY, True), SeriesStyle("data", HUES[1], False)
 _STORED = SeriesStyle("stored statistics", HUES[1], False)
 _RECOMPUTED = SeriesStyle("statistics of the batch", HUES[0], True)
-_WIDE = 2.0
-"""Beyond this distance the axis is one of square roots, so that the others can still be distinguished."""
 
 
 def fit_by_layer(examination: Examination) -> FigureVariant:
@@ -110,10 +108,9 @@ def _by_layer(rows: list[dict[str, Any]], styles: list[SeriesStyle], x_title: st
             domain=False, ticks=False, labelLimit=150, labelFontSize=min(11, row_height), labelOverlap=True, grid=False
         ),
     )
-    scale = alt.Scale(type="sqrt") if frame["distance"].max() > _WIDE else alt.Undefined
 
     def x(field: str) -> alt.X:
-        return alt.X(f"{field}:Q", title=x_title, axis=alt.Axis(domain=False, ticks=False, tickCount=6), scale=scale)
+        return alt.X(f"{field}:Q", title=x_title, axis=alt.Axis(domain=False, ticks=False, tickCount=6))
 
     base = alt.Chart(inline_data(spans)).encode(y=y)
     limits = base.mark_bar(size=max(4, row_height - 7), color=GREY, opacity=0.18).encode(x=x("limit"))
