@@ -4,7 +4,7 @@
     python benchmarks/inference.py --device cuda   # ResNet-50, fp16, channels_last: eager, captured and compiled
     python benchmarks/inference.py --device cuda --networks mobilenetv2_100 densenet121 --modes captured --batches 100
     python benchmarks/inference.py --markdown      # measures nothing: the tables of docs/performance.md from results/
-    python benchmarks/inference.py --short         # the same: the table of the README
+    python benchmarks/inference.py --short         # the same: the table of docs/strategies.md
 
 Modes on a GPU: `eager`; `captured`, with `predbn.capture`; `compiled, graph`, a CUDA graph of what torch.compile makes.
 Every round runs every variant once, in a new random order. The ratio is the median over the rounds of variant / plain
@@ -48,7 +48,7 @@ BUDGETS = {
 MEASURED = {"eager": None, "captured": (*_BUDGETED, "auto(passes=4)", "auto_stream"), "compiled, graph": _BUDGETED}
 """The variants of a mode by default, None for all."""
 SHORT = ("batch", "prior(N=16)", "ema", "auto", "auto(passes=4)", "frozen, folded")
-"""The rows of the README's table."""
+"""The rows of the short table."""
 
 
 def build(name: str, **options: object) -> nn.Module:

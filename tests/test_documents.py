@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import averaged_model
 import corruptions
 import criteo
 import doctor
@@ -25,7 +26,6 @@ import serving_soak
 import serving_streams
 from predbn.commands import zoo
 from predbn.paper import Runs, verify
-from predbn.paper.document import headline_table
 from tests.chaos import __main__ as chaos
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -63,9 +63,13 @@ def test_a_page_shows_what_was_measured(page, name):
 
 
 def test_the_cost_of_strategies_is_shown_in_short():
-    for page in ("README.md", "docs/strategies.md"):
-        shown = between((ROOT / page).read_text(), "inference")
-        assert shown == inference.markdown("cpu", inference.SHORT), "run: python benchmarks/inference.py --short"
+    shown = between((ROOT / "docs" / "strategies.md").read_text(), "inference")
+    assert shown == inference.markdown("cpu", inference.SHORT), "run: python benchmarks/inference.py --short"
+
+
+def test_the_page_on_averaged_weights_shows_what_was_measured():
+    shown = between((ROOT / "docs" / "guides" / "averaged-weights.md").read_text(), "averaged")
+    assert shown == averaged_model.markdown(), "run: python examples/averaged_model.py --write"
 
 
 def test_the_page_on_the_doctor_shows_what_was_measured():
@@ -76,16 +80,6 @@ def test_the_page_on_the_doctor_shows_what_was_measured():
 
 def test_nothing_was_lost_in_the_trials_of_reliability():
     assert json.loads(chaos.RESULT.read_text())["problems"] == []
-
-
-def test_the_readme_shows_the_measured_paper():
-    text = (ROOT / "README.md").read_text()
-    assert between(text, "paper") == headline_table(Runs(ROOT / "results" / "cifar10")), "run: predbn paper document"
-    (findings,) = verify(Runs(ROOT / "results" / "imagenet"), ["I1"]).values()
-    measured = {each.what: each.interval.estimate for finding in findings for each in finding.measurements}
-    after = measured["mCE of vanilla, prediction BN, %"]
-    before = after + measured["mCE: gain of prediction BN (vanilla), points"]
-    assert f"from an mCE of {before:.1f} to {after:.1f}" in text
 
 
 DISCUSSED = {
