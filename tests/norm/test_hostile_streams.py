@@ -194,13 +194,19 @@ def test_damage_is_noticed_in_files_with_long_headers(tmp_path, layers, name):
 
 
 @pytest.mark.parametrize("content", [b"", b"hello"])
-def test_a_damaged_file_does_not_block_reset(tmp_path, content):
+@pytest.mark.parametrize("forget", [predbn.reset, predbn.remove_stream], ids=["reset", "remove"])
+def test_a_damaged_file_does_not_block_reset(tmp_path, content, forget):
     model = adapted(tmp_path)
     for name in "ab":
         predict(model, name)
     predbn.save_streams(model)
     path_of(tmp_path, "a").write_bytes(content)
-    predbn.reset(adapted(tmp_path))
+    other = adapted(tmp_path)
+    forget(other, "a")
+    (left,) = files(tmp_path)
+    assert left == path_of(tmp_path, "b")
+    assert torch.equal(predict(other, "a", 1), predict(adapted(), "a", 1))
+    predbn.reset(other)
     assert not files(tmp_path)
 
 

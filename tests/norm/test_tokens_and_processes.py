@@ -44,21 +44,17 @@ def test_groups_where_batch_norm_sees_tokens(strategy, group, groups, size):
         torch.testing.assert_close(grouped(x), wanted, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("kind", ["compiled", "exported"])
 @torch.no_grad()
-def test_tokens_in_a_compiled_model():
+def test_tokens_in_a_graph(kind):
     model = predbn.adapt(Windows().eval(), "prior(N=4)", group=4, consecutive_rows=True)
-    compiled = torch.compile(model, backend="eager", fullgraph=True)
+    if kind == "compiled":
+        graph = torch.compile(model, backend="eager", fullgraph=True)
+    else:
+        size = torch.export.Dim("groups", min=1, max=64)
+        graph = torch.export.export(model, (images(8),), dynamic_shapes=({0: 4 * size},)).module()
     for n in (4, 8, 16):
-        torch.testing.assert_close(compiled(images(n)), model(images(n)), rtol=1e-4, atol=1e-5)
-
-
-@torch.no_grad()
-def test_tokens_in_an_exported_model():
-    model = predbn.adapt(Windows().eval(), "prior(N=4)", group=4, consecutive_rows=True)
-    size = torch.export.Dim("groups", min=1, max=64)
-    exported = torch.export.export(model, (images(8),), dynamic_shapes=({0: 4 * size},)).module()
-    for n in (4, 8, 16):
-        torch.testing.assert_close(exported(images(n)), model(images(n)), rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(graph(images(n)), model(images(n)), rtol=1e-4, atol=1e-5)
 
 
 @torch.no_grad()

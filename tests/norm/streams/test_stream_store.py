@@ -160,17 +160,6 @@ def test_a_stream_that_is_removed_while_it_is_used_leaves_nothing():
     assert in_memory(model) == {"b"}
 
 
-def test_a_damaged_stream_can_be_removed(tmp_path):
-    model = adapted("ema", store=tmp_path)
-    predict(model, ["a", "b"])
-    predbn.save_streams(model)
-    DirectoryStore(tmp_path)._path("a").write_bytes(b"hello")
-    other = adapted("ema", store=tmp_path)
-    predbn.remove_stream(other, "a")
-    assert list(tmp_path.glob("*.safetensors")) == [DirectoryStore(tmp_path)._path("b")]
-    predict(other, ["a", "b"], 1)
-
-
 NAMES = ["a", "A", 1, "1", -3, "", ".", "..", "../../etc/passwd", "a/b", "x" * 5000, "Кам\nера \0", "con", "🎥"]
 
 
