@@ -23,31 +23,21 @@ def half_layer() -> nn.Module:
     return layer.to(torch.bfloat16).eval()
 
 
-def write_data_fill(layer: nn.Module) -> None:
-    layer.weight.data.fill_(3.0)
+def threes() -> Tensor:
+    return torch.full((4,), 3.0, dtype=torch.bfloat16)
 
 
-def write_data_copy(layer: nn.Module) -> None:
-    layer.weight.data.copy_(torch.full((4,), 3.0, dtype=torch.bfloat16))
-
-
-def write_data_assign(layer: nn.Module) -> None:
-    for value in (2.0, 3.0):
-        layer.weight.data = torch.full((4,), value, dtype=torch.bfloat16)
-
-
-def write_view(layer: nn.Module) -> None:
-    layer.weight.detach().view(torch.int16).numpy()[:] = (
-        torch.full((4,), 3.0, dtype=torch.bfloat16).view(torch.int16).numpy()
-    )
-
-
-def write_running_mean(layer: nn.Module) -> None:
-    layer.running_mean.data.fill_(5.0)
+WRITES = {
+    "fill": lambda layer: layer.weight.data.fill_(3.0),
+    "copy": lambda layer: layer.weight.data.copy_(threes()),
+    "assign": lambda layer: [setattr(layer.weight, "data", values) for values in (2 * threes(), threes())],
+    "a NumPy view": lambda layer: layer.weight.detach().view(torch.int16).numpy().fill(threes().view(torch.int16)[0]),
+    "a buffer": lambda layer: layer.running_mean.data.fill_(5.0),
+}
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-@pytest.mark.parametrize("write", [write_data_fill, write_data_copy, write_data_assign, write_view, write_running_mean])
+@pytest.mark.parametrize("write", WRITES)
 @torch.no_grad()
 def test_every_write_to_a_half_precision_layer_is_seen(write, strategy):
     x = torch.randn(6, 4, 5, 5).to(torch.bfloat16)
@@ -55,10 +45,12 @@ def test_every_write_to_a_half_precision_layer_is_seen(write, strategy):
     layer(x)
     if strategy == "ema":
         predbn.reset(layer)
-    write(layer[0])
+    WRITES[write](layer[0])
     fresh = predbn.adapt(nn.Sequential(half_layer()), strategy)
-    write(fresh[0])
+    WRITES[write](fresh[0])
     assert torch.equal(layer(x), fresh(x))
+    unchanged = predbn.adapt(nn.Sequential(half_layer()), strategy)
+    assert torch.equal(fresh(x), unchanged(x)) == (write == "a buffer" and strategy == "batch")
 
 
 class OnePlusWeight(nn.BatchNorm2d):

@@ -136,12 +136,6 @@ def test_gradients_at_low_contrast(strategy):
     torch.testing.assert_close((gradient * direction).sum(), slope, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("text", ["prior(**{'N': 3})", "prior(*[3])", "prior(N=3, N=4)"])
-def test_texts_with_other_syntax_are_refused(text):
-    with pytest.raises(predbn.AdaptationError):
-        predbn.adapt(net(), text)
-
-
 @torch.no_grad()
 def test_eps_as_a_numpy_number():
     wanted = predbn.adapt(net(), "batch", eps=float(np.float32(0.1)))(images(4))
