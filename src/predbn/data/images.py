@@ -59,10 +59,6 @@ class Images:
         return f"Images({self.name!r}, {len(self):,} of {height}×{width}, {len(self.classes)} classes)"
 
     @property
-    def has_files(self) -> bool:
-        return bool(self.files)
-
-    @property
     def is_prepared(self) -> bool:
         """Whether the images are what networks take, and not pixels."""
         return self.images.dtype != torch.uint8

@@ -48,10 +48,6 @@ class ReferenceAndData:
         both = (images.classes for images in (self.data, self.reference) if images.is_labelled)
         return tuple(dict.fromkeys(name for names in both for name in names))
 
-    @property
-    def has_files(self) -> bool:
-        return self.data.has_files
-
     def for_model(self, class_map: ClassMap | None, outputs: int) -> ReferenceAndData:
         """The same with labels that are numbers of a model's outputs.
 

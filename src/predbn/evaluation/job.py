@@ -100,16 +100,10 @@ class Job:
     @cached_property
     def source(self) -> Source:
         """The data, opened."""
-        images = self.plan.images
-        if self.data is not None:
-            data = self.data
-        else:
-            data = self._open_test_data()
-            # Of the pictures of a folder only the wanted ones were decoded.
-            images = None if isinstance(data, Images | ReferenceAndData) and data.has_files else images
+        data = self._open_test_data() if self.data is None else self.data
         if isinstance(data, Images | ReferenceAndData):
             data = self._with_classes_of_models(data)
-        return make_source(data, images=images, device=self.device)
+        return make_source(data, images=self.plan.images, device=self.device)
 
     @cached_property
     def splits(self) -> list[Split]:
