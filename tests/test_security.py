@@ -24,7 +24,6 @@ PARSERS = {
     "tomllib.loads": r"\btomllib\.loads?\(",
     "jinja2.sandbox.ImmutableSandboxedEnvironment": r"\bImmutableSandboxedEnvironment\(",
     "ast.literal_eval": r"\bliteral_eval\(",
-    "csv.reader": r"\bcsv\.(DictReader|reader)\(",
     "urllib.request.urlopen": r"\burlopen\(",
 }
 """How a call of each parser looks in the code."""
