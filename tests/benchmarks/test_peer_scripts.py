@@ -39,35 +39,6 @@ def test_streams_hold_every_image_in_the_order_that_they_are_named_for():
     assert changes["sorted"] < changes["Dirichlet"] < changes["i.i.d."]
 
 
-class Constant:
-    """Predicts the first class with a certain probability, and counts how often it is asked and reset."""
-
-    def __init__(self, probability: float) -> None:
-        rest = (1 - probability) / (CLASSES - 1)
-        self.row = torch.tensor([probability, rest, rest]).log()
-        self.calls = self.resets = 0
-
-    def __call__(self, batch: torch.Tensor) -> torch.Tensor:
-        self.calls += 1
-        return self.row.expand(len(batch), -1)
-
-    def reset(self) -> None:
-        self.resets += 1
-
-
-def test_scores_are_those_of_the_predicted_probabilities():
-    predictors = {"batch": Constant(0.8), "other": Constant(0.5)}
-    rules = peer_streams.measure(predictors, data().batches(10), CLASSES)
-    for name, p in (("batch", 0.8), ("other", 0.5)):
-        row, rest = rules[name], (1 - p) / 2
-        right = (1 - p) ** 2 + 2 * rest**2
-        wrong = p**2 + (1 - rest) ** 2 + rest**2
-        assert row["accuracy"] == pytest.approx(1 / 3)
-        assert row["brier"] == pytest.approx((right + 2 * wrong) / 3, abs=1e-6)
-        assert row["ece"] == pytest.approx(p - 1 / 3, abs=1e-6)
-        assert (predictors[name].calls, predictors[name].resets) == (3, 1)
-
-
 def test_results_grow_and_are_never_mixed_with_those_of_other_options(tmp_path):
     path = tmp_path / "results" / "peers.json"
     ResultsFile(path, {"images": 10}, CPU).add("a", {"x": 1})
