@@ -113,8 +113,7 @@ def test_invalid_numbers(recipe, name, value):
     ("change", "message"),
     [
         ({"sgd": True, "decoupled": True}, "^sgd and decoupled cannot be combined"),
-        ({"nesterov": True}, "^nesterov needs sgd"),
-        ({"nesterov": True, "sgd": True, "momentum": 0}, "^nesterov needs sgd"),
+        ({"sgd": True, "momentum": 0}, "^sgd with Nesterov's momentum needs a momentum"),
     ],
 )
 def test_options_that_cannot_be_combined(change, message):

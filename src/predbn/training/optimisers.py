@@ -37,8 +37,6 @@ def make_adam(
     )
 
 
-def make_sgd(
-    parameters: Iterable[Any], learning_rate: Tensor, *, momentum: float, nesterov: bool = False
-) -> torch.optim.Optimizer:
-    """SGD; only its fused kernel reads the learning rate from a tensor."""
-    return torch.optim.SGD(parameters, lr=learning_rate, momentum=momentum, nesterov=nesterov, fused=True)
+def make_sgd(parameters: Iterable[Any], learning_rate: Tensor, *, momentum: float) -> torch.optim.Optimizer:
+    """SGD with Nesterov's momentum; only its fused kernel reads the learning rate from a tensor."""
+    return torch.optim.SGD(parameters, lr=learning_rate, momentum=momentum, nesterov=True, fused=True)

@@ -71,7 +71,7 @@ class BaseRecipe:
 
 @dataclass(frozen=True, kw_only=True)
 class Cifar10Recipe(BaseRecipe):
-    """Adam on ResNet-20 v1, batch 512, 100 epochs, the learning rate dropped four times; or SGD.
+    """Adam on ResNet-20 v1, batch 512, 100 epochs, four drops of the learning rate; or SGD with Nesterov's momentum.
 
     `momentum` is Adam's β₁ or that of SGD, `adam_eps` Adam's ε. `weight_decay` acts on filters and matrices. The paper
     does not mention any, but calls its network "standard", and the standard one is trained with it; 0 turns it off. It
@@ -84,7 +84,6 @@ class Cifar10Recipe(BaseRecipe):
 
     norm: str = "batch"
     sgd: bool = False
-    nesterov: bool = False
     learning_rate: float = 1e-2
     adam_eps: float = 1e-7
     weight_decay: float = 0.0
@@ -108,8 +107,8 @@ class Cifar10Recipe(BaseRecipe):
         self._check("weight_decay", "finite and non-negative", 0 <= self.weight_decay < math.inf)
         if self.sgd and self.decoupled:
             raise TrainingError("sgd and decoupled cannot be combined: use SGD with L2 weight decay.")
-        if self.nesterov and not (self.sgd and self.momentum):
-            raise TrainingError("nesterov needs sgd and a momentum greater than 0.")
+        if self.sgd and not self.momentum:
+            raise TrainingError("sgd with Nesterov's momentum needs a momentum greater than 0.")
 
     def learning_rate_at(self, epochs_done: float) -> float:
         """The learning rate after `epochs_done` epochs, which may be a fraction.
@@ -141,7 +140,6 @@ def cosine_recipe(norm: str) -> Cifar10Recipe:
     return Cifar10Recipe(
         norm=norm,
         sgd=True,
-        nesterov=True,
         learning_rate=0.05 if fixup else 0.2,
         momentum=0.9,
         weight_decay=5e-4,

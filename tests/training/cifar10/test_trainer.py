@@ -13,8 +13,6 @@ from predbn.training.networks import save_network
 
 from ..tiny import TINY, small_resnet
 
-SGD = replace(find_cifar10_recipe("cosine", "fixup"), epochs=4, batch_size=8)
-
 pytestmark = pytest.mark.usefixtures("small_network")
 
 
@@ -27,7 +25,7 @@ def by_hand(recipe, seed, data, epochs):
     scalars = [p for p in network.parameters() if p.ndim == 0]
     groups = [{"params": decayed, "weight_decay": recipe.weight_decay}, {"params": others}, {"params": scalars}]
     if recipe.sgd:
-        plain = {"momentum": recipe.momentum, "nesterov": recipe.nesterov, "foreach": False}
+        plain = {"momentum": recipe.momentum, "nesterov": True, "foreach": False}
         optimiser = torch.optim.SGD(groups, lr=1.0, weight_decay=0.0, **plain)
     else:
         kind = torch.optim.AdamW if recipe.decoupled else torch.optim.Adam
@@ -49,13 +47,12 @@ def by_hand(recipe, seed, data, epochs):
 
 
 def recipes():
-    """Adam with every normalisation, one of them with a border, and SGD with and without Nesterov's method."""
+    """Adam with every normalisation, one of them with a border, and SGD."""
     for norm in NORMALISATIONS:
         recipe = replace(TINY, norm=norm, decoupled=norm == "layer", adam_eps=1e-2)
         yield replace(recipe, padding=2, border="reflect") if norm == "group" else recipe
     for norm in ("batch", "layer", "fixup"):
         yield replace(find_cifar10_recipe("cosine", norm), epochs=4, batch_size=8, learning_rate=0.05)
-    yield replace(SGD, nesterov=False, learning_rate=0.05)
 
 
 @pytest.mark.parametrize(

@@ -66,7 +66,7 @@ class Cifar10Trainer(ImageTrainer):
         self.scalar_rate = torch.zeros_like(learning_rate) if recipe.scalar_rate != 1 else None
         groups = decay_groups(network, recipe.weight_decay, self.scalar_rate)
         if recipe.sgd:
-            optimiser = make_sgd(groups, learning_rate, momentum=recipe.momentum, nesterov=recipe.nesterov)
+            optimiser = make_sgd(groups, learning_rate, momentum=recipe.momentum)
         else:
             options = {"momentum": recipe.momentum, "eps": recipe.adam_eps}
             optimiser = make_adam(groups, learning_rate, **options, decoupled=recipe.decoupled)

@@ -45,7 +45,7 @@ class ImageNetTrainer(ImageTrainer):
         model = Classifier(network, ModelInfo("training", classes, recipe.preprocessing)).to(device)
         learning_rate = torch.tensor(recipe.learning_rate, device=device)
         groups = decay_groups(network, recipe.weight_decay)
-        optimiser = make_sgd(groups, learning_rate, momentum=recipe.momentum, nesterov=True)
+        optimiser = make_sgd(groups, learning_rate, momentum=recipe.momentum)
         super().__init__(recipe, seed, model, optimiser, group, examples=len(data.train))
         self.batches: Generator[tuple[Tensor, Tensor]] | None = None
 
