@@ -105,9 +105,21 @@ def test_random_predictions_and_updated_statistics(tmp_path):
     refused(save(make_model(nodes), tmp_path / "model.onnx"), "the updated statistics of node 'norm' are used")
 
 
+NORM_FUNCTION = helper.make_function(
+    "mine", "Norm", ["x", *PARAMETERS], ["y"], [batch_norm_node()], [helper.make_opsetid("", 16)]
+)
+
+
 @pytest.mark.parametrize(
     ("nodes", "options", "match"),
     [
+        ([batch_norm_node("z")], {}, "uses a value 'z' that nothing computes"),
+        ([batch_norm_node(y="z")], {}, "uses a value 'y' that nothing computes"),
+        (
+            [helper.make_node("Norm", ["x", *PARAMETERS], ["y"], domain="mine")],
+            {"functions": [NORM_FUNCTION]},
+            "cannot be read as an ONNX model",
+        ),
         ([batch_norm_node()], {"opset": 6}, "has opset 6, but at least 7 is needed"),
         (
             [

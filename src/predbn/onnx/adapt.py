@@ -16,7 +16,7 @@ from predbn.common import AdaptationError, ModelError, Progress
 from predbn.norm import Auto, Batch, Calibration, Ema, Frozen, Prior, Strategy, find_strategy, select_by_name
 
 from .describe import METADATA, Description, description_of
-from .layers import Layer, find_convolutions, find_layers, inline_functions, set_to_inference
+from .layers import Layer, find_convolutions, find_layers, set_to_inference
 from .measure import measure
 from .model_files import checks_after_errors, convert, read_model, write_model
 from .rewrite import rewrite
@@ -121,7 +121,6 @@ def _prepared(model: ir.Model, path: Path) -> ir.Model:
         raise AdaptationError(f"{path} is already adapted: adapt the original file")
     if opset < OPSET:
         model = convert(model, path, OPSET)
-    inline_functions(model)
     set_to_inference(model)
     return model
 

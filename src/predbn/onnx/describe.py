@@ -14,7 +14,7 @@ import onnx_ir as ir
 
 from predbn.common import ModelError
 
-from .layers import Layer, find_convolutions, find_layers, inline_functions
+from .layers import Layer, find_convolutions, find_layers
 from .model_files import checks_after_errors, read_model
 from .state import NEXT_STATE, STATE
 
@@ -95,7 +95,6 @@ def describe(path: str | Path) -> Description:
     model = read_model(Path(path))
     text = model.metadata_props.get(METADATA)
     if text is None:
-        inline_functions(model)
         return description_of(model, find_layers(model))
     try:
         fields = json.loads(text)

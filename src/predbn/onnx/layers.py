@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import onnx_ir as ir
-from onnx_ir.passes.common import InlinePass, ShapeInferencePass
+from onnx_ir.passes.common import ShapeInferencePass
 
 from predbn.common import AdaptationError
 
@@ -73,12 +73,6 @@ def constant(value: ir.Value) -> Array | None:
         return None
     tensor = ir.convenience.get_const_tensor(value)
     return None if tensor is None else tensor.numpy()
-
-
-def inline_functions(model: ir.Model) -> None:
-    """Inline functions that contain batch norm, because functions have no initialisers."""
-    if any(_is_batch_norm(node) for function in model.functions.values() for node in function.all_nodes()):
-        InlinePass()(model)
 
 
 def find_layers(model: ir.Model, *, convolutions: bool = False) -> list[Layer]:

@@ -11,6 +11,7 @@ import onnx
 import onnx.version_converter
 import onnx_ir as ir
 from google.protobuf.message import DecodeError
+from onnx_ir.passes.common import InlinePass
 
 from predbn.common import ModelError, PredbnError, atomic_write, first_line
 
@@ -35,10 +36,15 @@ def read_model(path: Path) -> ir.Model:
             model.opset_imports[""] = model.opset_imports.pop("ai.onnx")
         ir.external_data.set_base_dir(model.graph, path.absolute().parent)
         _load_weights(model, path)
+        if any(node.op_type == "BatchNormalization" for f in model.functions.values() for node in f.all_nodes()):
+            InlinePass()(model)  # functions have no initialisers
     except ModelError:
         raise
     except Exception as error:  # onnx_ir has no base class of errors
         raise ModelError(f"{path} cannot be read as an ONNX model ({first_line(error)}): export it again.") from None
+    for value in [*model.graph.outputs, *(value for node in model.graph.all_nodes() for value in node.inputs)]:
+        if value is not None and not (value.producer() or value.is_graph_input() or value.is_initializer()):
+            raise ModelError(f"{path} uses a value {value.name!r} that nothing computes: export it again.")
     return model
 
 
