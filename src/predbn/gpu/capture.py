@@ -257,7 +257,7 @@ class _StaticPass(Pass):
     def parts(self) -> list[PassPart]:
         if not self._parts:
             count = 1 if self._is_single else len(next(iter(self.states.vectors.values())))
-            self._parts = [PassPart(list(range(count)), self.states.unpack, is_single=self._is_single)]
+            self._parts = [PassPart(list(range(count)), self.states.unpack(), is_single=self._is_single)]
         return self._parts
 
     def end(self, *, keep: bool) -> None:

@@ -102,25 +102,16 @@ class Stream:
 
 
 class PassPart:
-    """The states of streams of the same layout in one pass; `streams` are their positions in the batch.
+    """The states of streams of the same layout in a pass, `old` before it; `streams` are their positions in the batch.
 
     `is_single` says that the batch is that of one stream. Tensors then have no dimension of streams.
     """
 
-    def __init__(self, streams: list[int], load: Callable[[], States], *, is_single: bool) -> None:
-        self.streams, self.is_single = streams, is_single
-        self._load = load
-        self._old: States | None = None
+    def __init__(self, streams: list[int], old: States, *, is_single: bool) -> None:
+        self.streams, self.old, self.is_single = streams, old, is_single
         self.states: States = {}
         self._counted: set[str] = set()
         self._index: Tensor | None = None
-
-    @property
-    def old(self) -> States:
-        """The states before the pass."""
-        if self._old is None:
-            self._old = self._load()
-        return self._old
 
     def state(self, layer: str) -> LayerState:
         """A layer's state in this pass."""
@@ -182,8 +173,7 @@ class Pass:
         Streams are locked and their states loaded now: a compiled model reads them, but cannot load them.
         """
         self._caller = caller
-        for part in self.parts():
-            part.old  # noqa: B018
+        self.parts()
 
     def parts(self) -> list[PassPart]:
         """The streams by layout."""
@@ -199,19 +189,17 @@ class Pass:
     def _single_part(self) -> PassPart:
         stream = self._streams[0]
         if self._is_repeated:
-            return PassPart([0], lambda: {} if stream.previous is None else stream.previous.unpack(), is_single=True)
-        return PassPart([0], lambda: stream.states if is_tracing() else stream.packed.unpack(), is_single=True)
+            old = {} if stream.previous is None else stream.previous.unpack()
+        else:
+            old = stream.states if is_tracing() else stream.packed.unpack()
+        return PassPart([0], old, is_single=True)
 
     def _mixed_parts(self) -> list[PassPart]:
         by_layout: dict[int, list[int]] = {}
         for position, stream in enumerate(self._streams):
             by_layout.setdefault(id(stream.packed.layout), []).append(position)
         return [
-            PassPart(
-                positions,
-                lambda positions=positions: stack([self._streams[p].packed for p in positions]).unpack(),  # type: ignore[misc]
-                is_single=False,
-            )
+            PassPart(positions, stack([self._streams[p].packed for p in positions]).unpack(), is_single=False)
             for positions in by_layout.values()
         ]
 
