@@ -13,7 +13,7 @@ with needs_extra("eval"):
 from . import blur, digital, elastic, motion_blur, noise, orders, spatter, weather  # noqa: F401
 from .attack import ATTACKS, Attack, target_class
 from .corrupt import corrupt
-from .mixture import draw_kinds
+from .mixture import draw_kinds, mix
 from .registry import find_corruption, get_corruption, names, names_for, register
 from .tabular import randomise_features, randomise_tokens
 
@@ -25,6 +25,7 @@ __all__ = [
     "draw_kinds",
     "find_corruption",
     "get_corruption",
+    "mix",
     "names",
     "names_for",
     "orders",
