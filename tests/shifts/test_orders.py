@@ -92,5 +92,3 @@ def test_wrong_input() -> None:
             orders.markov(LABELS, stay, seed=0)
     with pytest.raises(ShiftError, match="integers"):
         orders.by_class([0.5, 1.0], seed=0)
-    with pytest.raises(ShiftError, match="fewer than 0"):
-        orders.shuffled(-1, seed=0)

@@ -55,12 +55,8 @@ def corrupt(
         raise ShiftError(f"severity is {severity!r}, but it must be an integer from 1 to 5.")
     if constants not in ("auto", "cifar", "imagenet"):
         raise ShiftError(f"constants is {constants!r}, but it must be auto, cifar or imagenet.")
-    constant_set: ConstantSet
-    if constants == "auto":
-        constant_set = "cifar" if max(height, width) <= _LARGEST_CIFAR_SIDE else "imagenet"
-    else:
-        constant_set = constants
-    c = corruption.constant(severity, constant_set)
+    by_size: ConstantSet = "cifar" if max(height, width) <= _LARGEST_CIFAR_SIDE else "imagenet"
+    c = corruption.constant(severity, by_size if constants == "auto" else constants)
     on_cpu = not isinstance(images, Tensor) or images.device.type == "cpu"
     step = max(1, (corruption.chunk if on_cpu else _GPU_CHUNK) // (channels * height * width))
     if on_cpu and len(images) > step:

@@ -17,8 +17,6 @@ Positions = npt.NDArray[np.int64]
 
 def shuffled(count: int, *, seed: int) -> Positions:
     """A random permutation, so that the stream is independent and identically distributed."""
-    if count < 0:
-        raise ShiftError(f"count is {count}, but a stream cannot have fewer than 0 images.")
     return _shuffle(np.arange(count), seed, "shuffled")
 
 

@@ -105,18 +105,12 @@ def apply_separable(x: Tensor, rows: Operator, columns: Operator, out: Tensor | 
     for top, bottom, first, last in rows.blocks:
         block = rows.matrix[top:bottom, first:last].expand(len(planes), -1, -1)
         torch.bmm(block, planes[:, first:last], out=half[:, top:bottom])
-    beta = 0.0 if out is None else 1.0
     result = half.new_empty(*x.shape[:-2], height, width) if out is None else out
-    _apply_columns(half, columns, result, beta)
-    return result
-
-
-def _apply_columns(half: Tensor, columns: Operator, result: Tensor, beta: float) -> None:
-    """result ← β·result + H·Cᵀ, for H of any shape [..., W]."""
-    source, target = half.view(-1, half.shape[-1]), result.view(-1, result.shape[-1])
+    source, target = half.view(-1, half.shape[-1]), result.view(-1, width)
     for left, right, first, last in columns.blocks:
         block = columns.matrix[left:right, first:last].T
-        target[:, left:right].addmm_(source[:, first:last], block, beta=beta)
+        target[:, left:right].addmm_(source[:, first:last], block, beta=0.0 if out is None else 1.0)
+    return result
 
 
 def gaussian_filter(x: Tensor, sigma: float) -> Tensor:
