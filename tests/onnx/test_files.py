@@ -118,7 +118,7 @@ NORM_FUNCTION = helper.make_function(
         (
             [helper.make_node("Norm", ["x", *PARAMETERS], ["y"], domain="mine")],
             {"functions": [NORM_FUNCTION]},
-            "cannot be read as an ONNX model",
+            "is not a valid ONNX model",
         ),
         ([batch_norm_node()], {"opset": 6}, "has opset 6, but at least 7 is needed"),
         (

@@ -18,8 +18,8 @@ from predbn.norm import Auto, Batch, Calibration, Ema, Frozen, Prior, Strategy, 
 from .describe import METADATA, Description, description_of
 from .layers import Layer, find_convolutions, find_layers, set_to_inference
 from .measure import measure
-from .model_files import checks_after_errors, convert, read_model, write_model
-from .rewrite import rewrite
+from .model_files import convert, errors_of_file, read_model, write_model
+from .rewrite import Rewriter
 from .state import State
 
 FIRST_OPSET = 7
@@ -30,7 +30,6 @@ _MIN_IR_VERSION = 4
 """Before this version, initialisers had to be inputs too."""
 
 
-@checks_after_errors
 def adapt(
     path: str | Path,
     out: str | Path,
@@ -63,36 +62,40 @@ def adapt(
     model = read_model(path)
     if out.exists() and out.samefile(path):
         raise AdaptationError(f"{out} is the input file: choose another name, so that the original is kept")
-    model = _prepared(model, path)
-    selected = _select(model, path, layers, convolutions, has_loader=loader is not None)
+    with errors_of_file(path):
+        model = _prepared(model, path)
+        selected = _select(model, path, layers, convolutions, has_loader=loader is not None)
+        if loader is not None or chosen.keeps_state:
+            _check_layers(model, selected, keeps_state=chosen.keeps_state)
     calibrations: dict[Layer, Calibration | None] = dict.fromkeys(selected)
     if loader is not None:
         uses_calibration = chosen.calibration == "needed" or (is_robust and chosen.calibration == "optional")
         if not uses_calibration and not any(layer.is_convolution for layer in selected):
             raise AdaptationError(f"strategy '{chosen.name}' does not use source data: leave out loader=…")
-        calibrations = dict(measure(model, selected, loader, progress))
+        calibrations = dict(measure(model, path, selected, loader, progress))
         selected = list(calibrations)
         if not selected:
             raise AdaptationError(f"{path} has no convolution whose output has more than one position")
-    state = State(model, selected) if chosen.keeps_state else None
     sizes = [calibration.size for calibration in calibrations.values() if calibration is not None]
-    description = description_of(
-        model,
-        selected,
-        strategy=f"{chosen}, not calibrated" if chosen.calibration == "needed" and not sizes else str(chosen),
-        robust=is_robust,
-        examples=min(sizes, default=None),
-    )
-    for layer, calibration in calibrations.items():
-        used = None if chosen.calibration == "ignored" else calibration
-        rewrite(model, layer, chosen, used, robust=is_robust, layer_count=len(selected), state=state)
-    if state is not None:
-        state.finish()
-        description = replace(description, state=state.size)
-    RemoveUnusedNodesPass()(model)
-    model.ir_version = max(model.ir_version, _MIN_IR_VERSION)
-    model.metadata_props[METADATA] = json.dumps(description.to_dict())
-    write_model(model, out)
+    with errors_of_file(path):
+        description = description_of(
+            model,
+            selected,
+            strategy=f"{chosen}, not calibrated" if chosen.calibration == "needed" and not sizes else str(chosen),
+            robust=is_robust,
+            examples=min(sizes, default=None),
+        )
+        state = State(model) if chosen.keeps_state else None
+        rewriter = Rewriter(model, chosen, is_robust, len(selected), state)
+        for layer, calibration in calibrations.items():
+            rewriter.rewrite(layer, None if chosen.calibration == "ignored" else calibration)
+        if state is not None:
+            state.finish()
+            description = replace(description, state=state.size)
+        RemoveUnusedNodesPass()(model)
+        model.ir_version = max(model.ir_version, _MIN_IR_VERSION)
+        model.metadata_props[METADATA] = json.dumps(description.to_dict())
+        write_model(model, out)
     return description
 
 
@@ -123,6 +126,18 @@ def _prepared(model: ir.Model, path: Path) -> ir.Model:
         model = convert(model, path, OPSET)
     set_to_inference(model)
     return model
+
+
+def _check_layers(model: ir.Model, layers: list[Layer], *, keeps_state: bool) -> None:
+    """A calibration needs inputs that can become outputs, and so does a state, whose size must be known."""
+    for layer in layers:
+        if layer.node.graph is not model.graph:
+            reason = "is in a branch or a loop, where it can have neither source data nor a state"
+        elif keeps_state and layer.channels is None:
+            reason = "has a computed bias, so that the size of its state is unknown"
+        else:
+            continue
+        raise AdaptationError(f"node '{layer.name}' {reason}: exclude it with layers=…")
 
 
 def _select(

@@ -15,7 +15,7 @@ import onnx_ir as ir
 from predbn.common import ModelError
 
 from .layers import Layer, find_convolutions, find_layers
-from .model_files import checks_after_errors, read_model
+from .model_files import errors_of_file, read_model
 from .state import NEXT_STATE, STATE
 
 METADATA = "predbn"
@@ -89,13 +89,13 @@ class Description:
         return "\n".join(self.sentences())
 
 
-@checks_after_errors
 def describe(path: str | Path) -> Description:
     """Describe the batch norm of a file; for one that `adapt` wrote, which nodes were changed, and how."""
     model = read_model(Path(path))
     text = model.metadata_props.get(METADATA)
     if text is None:
-        return description_of(model, find_layers(model))
+        with errors_of_file(Path(path)):
+            return description_of(model, find_layers(model))
     try:
         fields = json.loads(text)
         fields["layers"] = tuple(LayerDescription(**layer) for layer in fields["layers"])

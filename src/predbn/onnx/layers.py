@@ -128,13 +128,6 @@ def set_to_inference(model: ir.Model) -> None:
         node.resize_inputs(2)
 
 
-def check_is_in_main_graph(layer: Layer, model: ir.Model, consequence: str) -> None:
-    if layer.node.graph is not model.graph:
-        raise AdaptationError(
-            f"node '{layer.name}' is in a branch or a loop, where {consequence}: exclude it with layers=…"
-        )
-
-
 def _layer(node: ir.Node, name: str) -> Layer:
     if not _is_batch_norm(node):
         return Layer(name, node, 0.0)

@@ -24,8 +24,8 @@ import torch
 from predbn.common import AdaptationError, Progress, first_line
 from predbn.norm import Calibration, CalibrationAccumulator, Statistics
 
-from .layers import Layer, check_is_in_main_graph, find_layers
-from .model_files import write_model
+from .layers import Layer, find_layers
+from .model_files import errors_of_file, write_model
 from .moments import centre
 from .nodes import Array, Expression, NodeWriter
 from .rewrite import input_of
@@ -36,16 +36,14 @@ _FLOATS = {"tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(d
 
 
 def measure(
-    model: ir.Model, layers: Sequence[Layer], loader: Iterable[Any], progress: Progress | None = None
+    model: ir.Model, path: Path, layers: Sequence[Layer], loader: Iterable[Any], progress: Progress | None = None
 ) -> list[tuple[Layer, Calibration]]:
     """The layers with their calibrations. Convolutions get parameters; those of single values are left out."""
-    for layer in layers:
-        check_is_in_main_graph(layer, model, "its input cannot be measured on source data")
     accumulators = [CalibrationAccumulator() for _ in layers]
     has_positions = [False] * len(layers)
     stored: list[tuple[Array, Array] | None] = [None] * len(layers)
     done = 0
-    for values in _run(model, layers, loader):
+    for values in _run(model, path, layers, loader):
         for i, (mean, var, *stored_moments) in enumerate(zip(*[iter(values)] * 4, strict=True)):
             mean, var = (torch.from_numpy(t.reshape(*t.shape[:2]).astype(np.float64)) for t in (mean, var))
             is_finite = (mean + var).isfinite().all(1)
@@ -83,7 +81,7 @@ def _measured(
     return replace(layer, eps=eps, scale=np.sqrt(var + eps), bias=mean, mean=mean, var=var), calibration
 
 
-def _run(model: ir.Model, layers: Sequence[Layer], loader: Iterable[Any]) -> Iterator[list[Array]]:
+def _run(model: ir.Model, source: Path, layers: Sequence[Layer], loader: Iterable[Any]) -> Iterator[list[Array]]:
     """For each batch, four arrays per layer: see `_outputs`."""
     try:
         import onnxruntime
@@ -95,7 +93,8 @@ def _run(model: ir.Model, layers: Sequence[Layer], loader: Iterable[Any]) -> Ite
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # spinning would slow down the loader
     with TemporaryDirectory() as folder:
         path = Path(folder) / "model.onnx"
-        names = _write_with_outputs(model, layers, path)
+        with errors_of_file(source):
+            names = _write_with_outputs(model, layers, path)
         try:
             session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
         except Exception as error:  # onnxruntime has no common class of errors

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import wraps
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import ParamSpec, TypeVar
 
 import onnx
 import onnx.version_converter
@@ -14,9 +13,6 @@ from google.protobuf.message import DecodeError
 from onnx_ir.passes.common import InlinePass
 
 from predbn.common import ModelError, PredbnError, atomic_write, first_line
-
-P = ParamSpec("P")
-R = TypeVar("R")
 
 MAX_BYTES = 2**31 - 2**24
 """Of weights: a protobuf message has at most 2 GB, some of which the graph needs."""
@@ -30,7 +26,7 @@ def read_model(path: Path) -> ir.Model:
         raise _no_model(path) from None
     if not proto.graph.node or not any(opset.domain in ("", "ai.onnx") for opset in proto.opset_import):
         raise _no_model(path)
-    try:
+    with errors_of_file(path):
         model = ir.serde.deserialize_model(proto)
         if "" not in model.opset_imports:  # an older spelling of the same domain
             model.opset_imports[""] = model.opset_imports.pop("ai.onnx")
@@ -38,10 +34,6 @@ def read_model(path: Path) -> ir.Model:
         _load_weights(model, path)
         if any(node.op_type == "BatchNormalization" for f in model.functions.values() for node in f.all_nodes()):
             InlinePass()(model)  # functions have no initialisers
-    except ModelError:
-        raise
-    except Exception as error:  # onnx_ir has no base class of errors
-        raise ModelError(f"{path} cannot be read as an ONNX model ({first_line(error)}): export it again.") from None
     for value in [*model.graph.outputs, *(value for node in model.graph.all_nodes() for value in node.inputs)]:
         if value is not None and not (value.producer() or value.is_graph_input() or value.is_initializer()):
             raise ModelError(f"{path} uses a value {value.name!r} that nothing computes: export it again.")
@@ -59,41 +51,18 @@ def convert(model: ir.Model, path: Path, opset: int) -> ir.Model:
         ) from None
 
 
-def checks_after_errors(function: Callable[P, R]) -> Callable[P, R]:
-    """For functions of a `path`: an error that comes from an invalid file says so.
+@contextmanager
+def errors_of_file(path: Path) -> Iterator[None]:
+    """Say of any error that it comes from an invalid file: neither onnx nor onnx_ir has a base class of errors.
 
     Files are not checked before they are used, because runtimes take many that onnx.checker does not.
     """
-
-    @wraps(function)
-    def checking(*args: P.args, **kwargs: P.kwargs) -> R:
-        try:
-            return function(*args, **kwargs)
-        except (PredbnError, OSError):
-            raise
-        except Exception:
-            _check(Path(str(args[0] if args else kwargs["path"])))
-            raise
-
-    return checking
-
-
-def _check(path: Path) -> None:
     try:
-        onnx.checker.check_model(path)
-        model = read_model(path)
-        for graph in model.graphs():
-            for value in graph.initializers.values():
-                if value.const_value is not None:
-                    value.const_value.numpy()
-        ir.serde.serialize_model(model)
-    except ModelError:
+        yield
+    except (PredbnError, OSError):
         raise
-    except Exception as error:  # neither onnx nor onnx_ir has a base class of errors
-        cause: BaseException = error
-        while cause.__cause__ is not None:
-            cause = cause.__cause__
-        raise ModelError(f"{path} is not a valid ONNX model ({first_line(cause)}): export it again.") from None
+    except Exception as error:
+        raise ModelError(f"{path} is not a valid ONNX model ({first_line(error)}): export it again.") from error
 
 
 def _no_model(path: Path) -> ModelError:

@@ -20,6 +20,11 @@ from predbn.norm import robust
 from .nodes import Expression
 
 
+class Statistics(NamedTuple):
+    mean: Expression
+    var: Expression
+
+
 class Moments(NamedTuple):
     """Mean and variance of a batch of n examples, and the variance of the examples' means if it is known.
 
@@ -31,6 +36,10 @@ class Moments(NamedTuple):
     n: Expression
     between: Expression | None = None
     positions: Expression | float = 1.0
+
+    @property
+    def statistics(self) -> Statistics:
+        return Statistics(self.mean, self.var)
 
 
 class Centred(NamedTuple):

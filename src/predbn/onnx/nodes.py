@@ -7,7 +7,7 @@ so that everything broadcasts without reshaping.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -64,62 +64,31 @@ class NodeWriter:
         return Expression(self, known)
 
 
+def _operator(op_type: str, *, reflected: bool = False) -> Callable[..., Expression]:
+    """A method that appends a node of this type; its other operands may be numbers."""
+
+    def method(self: Expression, *others: Operand) -> Expression:
+        operands = [self, *(x if isinstance(x, Expression) else self.writer.number(float(x)) for x in others)]
+        return self.writer.op(op_type, *(reversed(operands) if reflected else operands))
+
+    return method
+
+
 class Expression:
     """A value of the graph with arithmetic operators, also with numbers on either side."""
 
     def __init__(self, writer: NodeWriter, value: ir.Value) -> None:
         self.writer, self.value = writer, value
 
-    def _op(self, op_type: str, *others: Operand) -> Expression:
-        return self.writer.op(op_type, self, *(self._operand(other) for other in others))
-
-    def _operand(self, other: Operand) -> Expression:
-        return other if isinstance(other, Expression) else self.writer.number(float(other))
-
-    def __add__(self, other: Operand) -> Expression:
-        return self._op("Add", other)
-
-    def __sub__(self, other: Operand) -> Expression:
-        return self._op("Sub", other)
-
-    def __mul__(self, other: Operand) -> Expression:
-        return self._op("Mul", other)
-
-    def __truediv__(self, other: Operand) -> Expression:
-        return self._op("Div", other)
-
-    def __rsub__(self, other: Operand) -> Expression:
-        return self._operand(other) - self
-
-    def __rtruediv__(self, other: Operand) -> Expression:
-        return self._operand(other) / self
-
-    __radd__, __rmul__ = __add__, __mul__
-
-    def __lt__(self, other: Operand) -> Expression:
-        return self._op("Less", other)
-
-    def where(self, yes: Operand, no: Operand) -> Expression:
-        """`yes` where this is true, otherwise `no`."""
-        return self._op("Where", yes, no)
-
-    def sqrt(self) -> Expression:
-        return self._op("Sqrt")
-
-    def log(self) -> Expression:
-        return self._op("Log")
-
-    def exp(self) -> Expression:
-        return self._op("Exp")
-
-    def floor(self) -> Expression:
-        return self._op("Floor")
-
-    def at_least(self, other: Operand) -> Expression:
-        return self._op("Max", other)
-
-    def at_most(self, other: Operand) -> Expression:
-        return self._op("Min", other)
+    __add__ = __radd__ = _operator("Add")
+    __mul__ = __rmul__ = _operator("Mul")
+    __sub__, __rsub__ = _operator("Sub"), _operator("Sub", reflected=True)
+    __truediv__, __rtruediv__ = _operator("Div"), _operator("Div", reflected=True)
+    __lt__ = _operator("Less")
+    at_least, at_most = _operator("Max"), _operator("Min")
+    sqrt, log, exp, floor = (_operator(name) for name in ("Sqrt", "Log", "Exp", "Floor"))
+    where = _operator("Where")
+    """The first operand where this is true, otherwise the second."""
 
     def mean(self, axes: Sequence[int]) -> Expression:
         return self.writer.reduce("ReduceMean", self, axes)

@@ -7,17 +7,19 @@ which is (x − μ)·a + bias without the rounding error of a large mean. Half p
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import onnx_ir as ir
 
 from predbn.common import ModelError
-from predbn.norm import Calibration, Strategy
+from predbn.norm import Auto, Calibration, Ema, Frozen, Prior, Strategy
 
 from .layers import Layer, constant
-from .moments import Clipping, Moments, centre, count_examples, count_positions, robust_moments
+from .moments import Clipping, Moments, Statistics, centre, count_examples, count_positions, robust_moments
 from .nodes import Array, Expression, NodeWriter
-from .state import State
-from .statistics import Statistics, load_calibration, statistics
+from .state import LayerState, State
+from .statistics import CleanData, average, clean_from_batch, load_calibration, mix, mixture, pooled
 
 
 def input_of(layer: Layer, writer: NodeWriter) -> tuple[Expression, int]:
@@ -30,75 +32,72 @@ def input_of(layer: Layer, writer: NodeWriter) -> tuple[Expression, int]:
     return x.reshape(0, layer.channels or 0, -1 if layer.rank is None else 1), 3
 
 
-def rewrite(
-    model: ir.Model,
-    layer: Layer,
-    strategy: Strategy,
-    calibration: Calibration | None,
-    *,
-    robust: bool,
-    layer_count: int,
-    state: State | None,
-) -> None:
-    """Replace a batch norm, or insert one behind a convolution, that uses the statistics of the strategy."""
-    writer = NodeWriter(model, layer.name, layer.statistics_dtype)
-    y = _normalised(layer, writer, strategy, calibration, robust, layer_count, state)
-    graph = layer.node.graph
-    assert graph is not None
-    if layer.is_convolution:
-        _insert_behind(graph, layer.x, writer, y.value)
-        return
-    ir.convenience.replace_nodes_and_values(
-        graph, layer.node, [layer.node], writer.nodes, [layer.node.outputs[0]], [y.value]
-    )
+@dataclass(frozen=True)
+class Rewriter:
+    """Replaces batch norm by nodes that use the statistics of the strategy, or inserts them behind a convolution."""
 
+    model: ir.Model
+    strategy: Strategy
+    robust: bool
+    layer_count: int
+    state: State | None
 
-def _insert_behind(graph: ir.Graph, x: ir.Value, writer: NodeWriter, y: ir.Value) -> None:
-    """Replace x by y in all nodes but the new ones."""
-    new_nodes = set(writer.nodes)
-    y.type, y.shape = x.type, x.shape
-    producer = x.producer()
-    assert producer is not None
-    graph.insert_after(producer, writer.nodes)
-    for node, index in list(x.uses()):
-        if node not in new_nodes:
-            node.replace_input_with(index, y)
+    def rewrite(self, layer: Layer, calibration: Calibration | None) -> None:
+        writer = NodeWriter(self.model, layer.name, layer.statistics_dtype)
+        old, new = layer.node.outputs[0], self._normalised(layer, writer, calibration).value
+        graph = layer.node.graph
+        assert graph is not None
+        if not layer.is_convolution:
+            ir.convenience.replace_nodes_and_values(graph, layer.node, [layer.node], writer.nodes, [old], [new])
+            return
+        new.type, new.shape = old.type, old.shape
+        graph.insert_after(layer.node, writer.nodes)
+        for node, index in list(old.uses()):
+            if node not in writer.nodes:
+                node.replace_input_with(index, new)
 
+    def _normalised(self, layer: Layer, writer: NodeWriter, calibration: Calibration | None) -> Expression:
+        x, rank = input_of(layer, writer)
+        shape = (1, layer.channels or -1, *[1] * (rank - 2))
+        scale, bias, mean, var = (
+            _parameter(writer, name, getattr(layer, name), shape) for name in ("scale", "bias", "mean", "var")
+        )
+        source, clean, clipping = Statistics(mean, var), None, Clipping()
+        if calibration is not None:
+            clean, clipping = load_calibration(calibration, x, shape)
+        positions = list(range(2, rank))
+        centred = centre(x, positions if self.robust else [0, *positions])
+        if self.robust:
+            clean_var = source.var if clean is None else clean.var
+            moments = robust_moments(centred.mean, centred.var, shape, layer.eps, clean_var, clipping)
+        else:
+            moments = Moments(centred.mean, centred.var, count_examples(x), centre(x.mean(positions), [0]).var)
+        chosen = self._statistics(moments._replace(positions=count_positions(x)), source, clean, layer, shape)
+        is_batch_mean = not self.robust and chosen.mean is moments.mean
+        offset = centred.offset if is_batch_mean else chosen.mean - centred.centre
+        factor = scale / (chosen.var + layer.eps).sqrt()
+        y = centred.values * factor + (bias - offset * factor)
+        if rank != layer.rank:
+            y = writer.op("Reshape", y, writer.op("Shape", Expression(writer, layer.x)))
+        return y if layer.dtype == writer.dtype else y.cast(layer.dtype)
 
-def _normalised(
-    layer: Layer,
-    writer: NodeWriter,
-    strategy: Strategy,
-    calibration: Calibration | None,
-    robust: bool,
-    layer_count: int,
-    state: State | None,
-) -> Expression:
-    x, rank = input_of(layer, writer)
-    shape = (1, layer.channels or -1, *[1] * (rank - 2))
-    scale, bias, mean, var = (
-        _parameter(writer, name, getattr(layer, name), shape) for name in ("scale", "bias", "mean", "var")
-    )
-    source = Statistics(mean, var)
-    clean, clipping = None, Clipping()
-    if calibration is not None:
-        clean, clipping = load_calibration(calibration, x, shape)
-    positions = list(range(2, rank))
-    centred = centre(x, positions if robust else [0, *positions])
-    if robust:
-        clean_var = source.var if clean is None else clean.var
-        moments = robust_moments(centred.mean, centred.var, shape, layer.eps, clean_var, clipping)
-    else:
-        moments = Moments(centred.mean, centred.var, count_examples(x), centre(x.mean(positions), [0]).var)
-    moments = moments._replace(positions=count_positions(x))
-    chosen = statistics(strategy, moments, source, clean, layer.eps, layer_count, shape, state)
-    is_batch_mean = not robust and chosen.mean is moments.mean
-    offset = centred.offset if is_batch_mean else chosen.mean - centred.centre
-    factor = scale / (chosen.var + layer.eps).sqrt()
-    y = centred.values * factor + (bias - offset * factor)
-    if rank != layer.rank:
-        y = writer.op("Reshape", y, writer.op("Shape", Expression(writer, layer.x)))
-    return y if layer.dtype == writer.dtype else y.cast(layer.dtype)
+    def _statistics(
+        self, batch: Moments, source: Statistics, clean: CleanData | None, layer: Layer, shape: tuple[int, ...]
+    ) -> Statistics:
+        """The statistics of the strategy for a batch with these moments, [1, C, 1, 1] each."""
+        strategy = self.strategy
+        if isinstance(strategy, Prior) and strategy.N > 0:
+            return mix(source, batch.statistics, batch.n / (batch.n + strategy.N))
+        if isinstance(strategy, Auto):
+            clean = clean or clean_from_batch(batch, source, layer.eps, self.layer_count)
+            return mixture(batch, clean, source, layer.eps)
+        if isinstance(strategy, Ema | Frozen):
+            assert self.state is not None
+            state = LayerState(self.state, batch.n.writer, shape)
+            if isinstance(strategy, Ema):
+                return average(strategy, batch, source, state)
+            return pooled(strategy, batch, state)
+        return batch.statistics
 
 
 def _parameter(writer: NodeWriter, name: str, value: ir.Value | Array | None, shape: tuple[int, ...]) -> Expression:

@@ -6,13 +6,8 @@ the file gives the output of one batch to the next: see docs/onnx.md for onnxrun
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import onnx_ir as ir
 
-from predbn.common import AdaptationError
-
-from .layers import Layer, check_is_in_main_graph
 from .nodes import Expression, NodeWriter
 
 STATE, NEXT_STATE = "predbn_state", "predbn_next_state"
@@ -22,48 +17,53 @@ _DTYPE = ir.DataType.FLOAT
 class State:
     """Collects the state of the layers of a model; `size` is how many values it has so far."""
 
-    def __init__(self, model: ir.Model, layers: Iterable[Layer]) -> None:
-        for layer in layers:
-            check_is_in_main_graph(layer, model, "it cannot keep a state")
-            if layer.channels is None:
-                raise AdaptationError(
-                    f"the bias of node '{layer.name}' is computed, so that the size of its state is unknown: exclude "
-                    "it with layers=…"
-                )
+    def __init__(self, model: ir.Model) -> None:
         self.size = 1
         self._model = model
-        self._input = ir.val(STATE, dtype=_DTYPE)
-        self._parts: list[Expression] = []
-
-    def batches(self, writer: NodeWriter) -> Expression:
-        """How many batches the stream has had, [1]."""
-        return self._slice(writer, 0, 1)
-
-    def read(self, writer: NodeWriter, shape: tuple[int, ...]) -> Expression:
-        """The next values, in a shape that broadcasts; each must be written in the same order."""
-        start, self.size = self.size, self.size + shape[1]
-        return self._slice(writer, start, self.size).reshape(*shape)
-
-    def write(self, *values: Expression) -> None:
-        for value in values:
-            flat = value.reshape(-1)
-            self._parts.append(flat if value.writer.dtype == _DTYPE else flat.cast(_DTYPE))
-
-    def _slice(self, writer: NodeWriter, start: int, end: int) -> Expression:
-        vector = Expression(writer, self._input)
-        part = writer.op("Slice", vector, writer.integers(start), writer.integers(end))
-        return part if writer.dtype == _DTYPE else part.cast(writer.dtype)
+        self.input = ir.val(STATE, dtype=_DTYPE)
+        self.parts: list[Expression] = []
 
     def finish(self) -> None:
         """Add the input and the output. A state that is not finite is not kept."""
         writer = NodeWriter(self._model, "state", _DTYPE)
-        parts = [self.batches(writer) + 1, *(Expression(writer, part.value) for part in self._parts)]
-        state = writer.op("Concat", *parts, axis=0)
-        is_finite = (state - state).sum([0]) < 0.5
-        kept = writer.op("Where", is_finite, state, Expression(writer, self._input)).value
+        old = Expression(writer, self.input)
+        batches = writer.op("Slice", old, writer.integers(0), writer.integers(1))
+        new = writer.op("Concat", batches + 1, *self.parts, axis=0)
+        kept = ((new - new).sum([0]) < 0.5).where(new, old).value
         kept.name, kept.dtype = NEXT_STATE, _DTYPE
-        self._input.shape = kept.shape = ir.Shape([self.size])
+        self.input.shape = kept.shape = ir.Shape([self.size])
         graph = self._model.graph
         graph.extend(writer.nodes)
-        graph.inputs.append(self._input)
+        graph.inputs.append(self.input)
         graph.outputs.append(kept)
+
+
+class LayerState:
+    """What one layer remembers, in the precision of its statistics: it is written in the order in which it is read."""
+
+    def __init__(self, state: State, writer: NodeWriter, shape: tuple[int, ...]) -> None:
+        self._state, self._writer, self._shape = state, writer, shape
+        self.batches = self._slice(0, 1)
+
+    def read(self) -> Expression:
+        """The next value of each channel."""
+        return self._next(self._shape[1]).reshape(*self._shape)
+
+    def read_number(self) -> Expression:
+        """The next value."""
+        return self._next(1)
+
+    def write(self, *values: Expression) -> None:
+        for value in values:
+            flat = value.reshape(-1)
+            self._state.parts.append(flat if value.writer.dtype == _DTYPE else flat.cast(_DTYPE))
+
+    def _next(self, count: int) -> Expression:
+        start, self._state.size = self._state.size, self._state.size + count
+        return self._slice(start, self._state.size)
+
+    def _slice(self, start: int, end: int) -> Expression:
+        writer = self._writer
+        vector = Expression(writer, self._state.input)
+        part = writer.op("Slice", vector, writer.integers(start), writer.integers(end))
+        return part if writer.dtype == _DTYPE else part.cast(writer.dtype)

@@ -8,18 +8,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from predbn.norm import MIN_CHANCE, Auto, Calibration, Ema, Frozen, Prior, Strategy, auto_equations
+from predbn.norm import MIN_CHANCE, Calibration, Ema, Frozen, auto_equations
 
-from .moments import Clipping, Moments
+from .moments import Clipping, Moments, Statistics
 from .nodes import Array, Expression
-from .state import State
+from .state import LayerState
 
 _CHANNELS = [1]
-
-
-class Statistics(NamedTuple):
-    mean: Expression
-    var: Expression
 
 
 class CleanData(NamedTuple):
@@ -34,62 +29,32 @@ class CleanData(NamedTuple):
     relative_chance: Expression | float = 1.0
 
 
-def statistics(
-    strategy: Strategy,
-    moments: Moments,
-    source: Statistics,
-    clean: CleanData | None,
-    eps: float,
-    layer_count: int,
-    shape: tuple[int, ...],
-    state: State | None,
-) -> Statistics:
-    """The statistics of the strategy for a batch with these moments, [1, C, 1, 1] each."""
-    batch = Statistics(moments.mean, moments.var)
-    if isinstance(strategy, Prior) and strategy.N > 0:
-        return _mix(source, batch, moments.n / (moments.n + strategy.N))
-    if isinstance(strategy, Ema):
-        assert state is not None
-        return _average(strategy, batch, source, shape, state)
-    if isinstance(strategy, Frozen):
-        assert state is not None
-        return _first(strategy, moments, shape, state)
-    if isinstance(strategy, Auto):
-        return _mixture(moments, clean or _from_batch(moments, source, eps, layer_count), source, eps)
-    return batch
-
-
-def _mix(a: Statistics, b: Statistics, weight: Expression | float) -> Statistics:
+def mix(a: Statistics, b: Statistics, weight: Expression | float) -> Statistics:
     return Statistics(*(old + weight * (new - old) for old, new in zip(a, b, strict=True)))
 
 
-def _average(strategy: Ema, batch: Statistics, source: Statistics, shape: tuple[int, ...], state: State) -> Statistics:
-    writer = batch.mean.writer
-    is_begin = state.batches(writer) < 0.5
-    average = Statistics(state.read(writer, shape), state.read(writer, shape))
+def average(strategy: Ema, batch: Moments, source: Statistics, state: LayerState) -> Statistics:
+    is_first, old = state.batches < 0.5, Statistics(state.read(), state.read())
     weight: Expression | float = strategy.momentum
     if strategy.start == "first":
-        weight = is_begin.where(1.0, weight)
+        weight = is_first.where(1.0, weight)
     else:
-        average = Statistics(*(is_begin.where(s, a) for s, a in zip(source, average, strict=True)))
-    average = _mix(average, batch, weight)
-    state.write(*average)
-    return average
+        old = Statistics(*(is_first.where(start, part) for start, part in zip(source, old, strict=True)))
+    new = mix(old, batch.statistics, weight)
+    state.write(*new)
+    return new
 
 
-def _first(strategy: Frozen, batch: Moments, shape: tuple[int, ...], state: State) -> Statistics:
-    writer = batch.mean.writer
-    is_collecting = state.batches(writer) < strategy.batches - 0.5
-    mean, var = state.read(writer, shape), state.read(writer, shape)
-    values = state.read(writer, (1, 1))
-    new_values = batch.n * batch.positions
-    pooled_values = values + new_values
-    weight, delta = new_values / pooled_values, batch.mean - mean
-    pooled_var = var + weight * (batch.var - var) + weight * (1 - weight) * delta * delta
-    mean = is_collecting.where(mean + weight * delta, mean)
-    var = is_collecting.where(pooled_var, var)
-    state.write(mean, var, is_collecting.where(pooled_values, values))
-    return Statistics(mean, var)
+def pooled(strategy: Frozen, batch: Moments, state: LayerState) -> Statistics:
+    is_collecting = state.batches < strategy.batches - 0.5
+    old, values = Statistics(state.read(), state.read()), state.read_number()
+    total = values + batch.n * batch.positions
+    weight, delta = 1 - values / total, batch.mean - old.mean
+    mean, var = mix(old, batch.statistics, weight)
+    new = Statistics(mean, var + weight * (1 - weight) * delta * delta)
+    new = Statistics(*(is_collecting.where(part, before) for part, before in zip(new, old, strict=True)))
+    state.write(*new, is_collecting.where(total, values))
+    return new
 
 
 def load_calibration(calibration: Calibration, like: Expression, shape: tuple[int, ...]) -> tuple[CleanData, Clipping]:
@@ -113,7 +78,7 @@ def load_calibration(calibration: Calibration, like: Expression, shape: tuple[in
     )
 
 
-def _mixture(batch: Moments, clean: CleanData, source: Statistics, eps: float) -> Statistics:
+def mixture(batch: Moments, clean: CleanData, source: Statistics, eps: float) -> Statistics:
     sampling = 1 / batch.n + 1 / clean.size
     network = auto_equations.NETWORK_FACTOR * clean.network**2 / (batch.n + 1)
     scale = clean.var + eps
@@ -138,7 +103,7 @@ def _clamp(value: Expression) -> Expression:
     return value.at_least(low).at_most(high)
 
 
-def _from_batch(batch: Moments, source: Statistics, eps: float, layer_count: int) -> CleanData:
+def clean_from_batch(batch: Moments, source: Statistics, eps: float, layer_count: int) -> CleanData:
     """The replacement of a calibration, as `auto` without calibration estimates it from the batch."""
     assert batch.between is not None
     n = batch.n
