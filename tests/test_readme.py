@@ -38,7 +38,12 @@ def test_its_python_runs_without_a_warning_and_restores_the_model():
 
 
 def test_its_commands_and_their_options_exist():
-    lines = [line for block in BLOCK.finditer(TEXT) if block["language"] == "sh" for line in block["code"].splitlines()]
+    lines = [
+        line
+        for block in BLOCK.finditer(TEXT)
+        if block["language"] == "sh"
+        for line in block["code"].replace("\\\n", "").splitlines()
+    ]
     commands = [shlex.split(line, comments=True) for line in lines if line.startswith("predbn ")]
     assert [command[1] for command in commands] == ["demo", "evaluate"]
     app = typer.main.get_command(cli.app)

@@ -1,6 +1,6 @@
 """A page in a real browser: open it in headless Chromium, ask it questions in JavaScript, take a screenshot.
 
-`python tests/report/browser.py report.html report.png` takes the screenshot on the first page of the site.
+`python tests/report/browser.py report.html report.png` takes the screenshot in docs/start.md.
 """
 
 import argparse

@@ -44,7 +44,7 @@ def demo_command(
 def demo_plan() -> Plan:
     """One network without adaptation, with the statistics of the batch, and with `auto` in several passes.
 
-    One network on 200 images at three severities takes about a minute on two cores.
+    One network on 100 images at three severities takes half a minute of one core.
     """
     from predbn.evaluation import Plan
 
@@ -52,7 +52,7 @@ def demo_plan() -> Plan:
         models="zoo:resnet20-cifar10/batch/0",  # type: ignore[arg-type]
         strategies=("train", "batch", "auto(passes=4)"),
         severities=(1, 3, 5),
-        batch_sizes=(200,),
-        images=200,
+        batch_sizes=(100,),
+        images=100,
         hits=True,
     )

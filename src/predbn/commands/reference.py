@@ -5,6 +5,7 @@ python -m predbn.commands.reference docs/commands
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -59,11 +60,13 @@ def _section(shown: Help, level: int) -> str:
 
 
 def _code(name: str) -> str:
-    return f"`{name}`".replace("|", "\\|")
+    return " / ".join(f"`{part}`" for part in name.split("/")).replace("|", "\\|")
 
 
 def _escape(text: str) -> str:
-    return text.replace("|", "\\|").replace("*", "\\*").replace("_", "\\_").replace("<", "&lt;")
+    """Text as Markdown shows it, with options as code: two dashes would become one."""
+    escaped = re.sub(r"([|*_])", r"\\\1", text).replace("<", "&lt;")
+    return re.sub(r"(?<![\w-])--(?=[ \w])[\w-]*", r"`\g<0>`", escaped)
 
 
 def write(folder: Path) -> None:
