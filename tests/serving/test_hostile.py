@@ -400,6 +400,7 @@ WHOLE = b"GET /v2 HTTP/1.1\r\nHost: localhost\r\n\r\n"
 )
 def test_a_header_that_does_not_arrive_in_time_ends_the_connection(setting, sent):
     with running(tiny_service(**{setting: 0.1})) as server, connected(server) as slow:
+        slow.settimeout(4)  # less than without the setting
         slow.sendall(sent)
         while slow.recv(1000):  # the answer to the whole one
             assert setting == "keep_alive"
@@ -422,7 +423,7 @@ def test_a_body_that_was_refused_must_arrive_in_time_too():
 
 
 def test_a_request_whose_client_has_gone_is_not_predicted():
-    service = tiny_service()
+    service = tiny_service(timeout=1000)
     predicted: list[str | None] = []
     release, is_running = threading.Event(), threading.Event()
     predict = service.predictor.predict
