@@ -139,8 +139,8 @@ def adapt(
 def restore(model: M, *, keep_calibration: bool | None = None) -> M:
     """Undo `adapt`: every layer is as it was before it was first adapted.
 
-    A model that is not adapted gets back the statistics that it had before `recompute`. So after ``recompute, adapt,
-    restore`` the recomputed statistics are still there, and a second `restore` undoes them.
+    A model that is not adapted gets back the statistics that it had before `recompute`. So after `recompute`, `adapt`
+    and `restore` the recomputed statistics are still there, and a second `restore` undoes them.
 
     keep_calibration   True keeps what `calibrate` has measured: the model then stays adapted, with strategy "train",
                        which predicts as the original model does. False drops it. By default it is dropped with a
