@@ -453,11 +453,13 @@ def same(a: dict[str, Any], b: dict[str, Any]) -> bool:
 
 
 def malformed() -> dict[str, Callable[[dict[str, Any]], None]]:
+    nan = float("nan")
+
     def layer(state: dict[str, Any]) -> dict[str, Any]:
         return state["streams"]["a"]["bn2"]
 
     return {
-        "a value that is not finite": lambda state: layer(state)["mean"].__setitem__(0, float("nan")),
+        "a value that is not finite": lambda state: layer(state)["mean"].__setitem__(0, nan),
         "an infinite variance": lambda state: layer(state)["var"].fill_(float("inf")),
         "a negative variance": lambda state: layer(state)["var"].fill_(-1.0),
         "no variance": lambda state: layer(state).pop("var"),
@@ -476,17 +478,23 @@ def malformed() -> dict[str, Callable[[dict[str, Any]], None]]:
         "a stream that is no dictionary": lambda state: state["streams"].update(a=[1]),
         "a name that is none": lambda state: state["streams"].update({(1, 2): {}}),
         "streams in a list": lambda state: state.update(streams=[]),
-        "a calibration that is not finite": lambda state: state["calibration"]["bn3"]["var"].fill_(float("nan")),
+        "a calibration that is not finite": lambda state: state["calibration"]["bn3"]["var"].fill_(nan),
         "a calibration without a mean": lambda state: state["calibration"]["bn3"].update(mean=None),
         "a calibration that is no dictionary": lambda state: state["calibration"].update(bn3=7),
+        "a calibration with a number that is not finite": lambda state: state["calibration"]["bn3"].update(offset=nan),
+        "a calibration with other classes": lambda state: state["calibration"]["bn3"].update(class_means=None),
+        "a past without counts": lambda state: layer(state).pop("counts"),
+        "a batch of no size": lambda state: layer(state).pop("new_size"),
+        "classes without their errors": lambda state: layer(state).pop("class_errors"),
+        "another number of classes": lambda state: layer(state).update(expected=torch.zeros(3)),
         "a calibration without entries": lambda state: state["calibration"].update(bn3={}),
     }
 
 
 @pytest.mark.parametrize("damage", malformed())
 def test_a_malformed_state_changes_nothing(damage):
-    model = predbn.adapt(predbn.calibrate(net(), [images(32, seed=9)]), "ema(momentum=0.5)")
-    predict(model, "a")
+    model = predbn.adapt(predbn.calibrate(net(), [images(32, seed=9)]), "auto_stream")
+    predict(model, "a"), predict(model, "a", 3)
     state = copy.deepcopy(predbn.state_dict(model))
     malformed()[damage](state)
     predict(model, "a", 1)

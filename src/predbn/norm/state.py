@@ -21,10 +21,25 @@ from .streams.store import Owner, SavedStream
 
 M = TypeVar("M", bound=nn.Module)
 
-_TOGETHER = ("mean", "var"), ("seen_mean", "seen_var"), ("new_mean", "new_var")
+_SHAPES = {
+    **dict.fromkeys(("mean", "var", "seen_mean", "seen_var", "new_mean", "new_var", "weight"), "C"),
+    **dict.fromkeys(("class_means", "class_squares"), "GC"),
+    **dict.fromkeys(("class_sizes", "shares", "expected", "new_shares"), "G"),
+    "new_size": "1",
+    "counts": "2",
+    "class_errors": "3",
+    "class_sums": "5",
+    "clipping": "3C",
+}
+"""The dimensions of what states and calibrations have by these names: C channels, G groups of classes, or numbers."""
+_TOGETHER = (
+    ("mean", "var"),
+    ("seen_mean", "seen_var", "counts"),
+    ("new_mean", "new_var", "new_size"),
+    ("shares", "expected", "class_errors", "class_sums"),
+    ("class_sizes", "class_means", "class_squares"),
+)
 _VARIANCES = "var", "seen_var", "new_var"
-_PER_CHANNEL = "mean", "var", "seen_mean", "seen_var", "new_mean", "new_var", "weight", "class_means", "class_squares"
-"""What states and calibrations have for each channel, those of classes for each class too."""
 
 
 def state_dict(model: nn.Module) -> dict[str, Any]:
@@ -87,12 +102,12 @@ def _check_state(layers: list[tuple[str, nn.Module, LayerAdaptation]], state: An
         if current != saved and {current, saved} != {"train", "not adapted"}:
             raise AdaptationError(f"layer '{name}' is '{current}' in this model and '{saved}' in the saved state")
     by_name = {name: layer for name, layer, _ in layers}
+    _check_layers(by_name, state["calibration"], "the calibration", optional=_OPTIONAL)
     for key, saved in state["streams"].items():
-        _check_layers(by_name, saved, f"stream '{stream_id(key)}'")
+        _check_layers(by_name, saved, f"stream '{stream_id(key)}'", state["calibration"])
         unknown = [name for name, values in saved.items() if values and name not in by_name]
         if unknown:
             raise AdaptationError(f"stream '{key}' in the saved state has a layer '{unknown[0]}', which is not adapted")
-    _check_layers(by_name, state["calibration"], "the calibration", optional=set(Calibration._field_defaults))
     for name, values in state["calibration"].items():
         if not set(Calibration._fields) - set(Calibration._field_defaults) <= set(values) <= set(Calibration._fields):
             raise AdaptationError(
@@ -101,7 +116,16 @@ def _check_state(layers: list[tuple[str, nn.Module, LayerAdaptation]], state: An
             )
 
 
-def _check_layers(layers: Mapping[str, nn.Module], saved: Any, what: str, optional: Collection[str] = ()) -> None:
+_OPTIONAL = {key for key, default in Calibration._field_defaults.items() if default is None}
+
+
+def _check_layers(
+    layers: Mapping[str, nn.Module],
+    saved: Any,
+    what: str,
+    calibrations: Mapping[str, dict[str, Any]] | None = None,
+    optional: Collection[str] = (),
+) -> None:
     """Refuse what no layer can continue with: entries of other kinds, and values that no strategy saves.
 
     `optional` entries may be None.
@@ -109,37 +133,45 @@ def _check_layers(layers: Mapping[str, nn.Module], saved: Any, what: str, option
     if not isinstance(saved, dict):
         raise AdaptationError(f"{what} in the saved state is a {type(saved).__name__}, not a dictionary of layers")
     for name, values in saved.items():
+        where = f"of layer '{name}' in {what} of the saved state"
         if not isinstance(values, dict) or not all(isinstance(key, str) for key in values):
-            raise AdaptationError(f"{what} in the saved state has no dictionary of names for layer '{name}'")
+            raise AdaptationError(f"the entry {where} is no dictionary of names")
         for key, value in values.items():
-            if not isinstance(value, Tensor | int | float) and not (value is None and key in optional):
+            if value is None and key in optional:
+                continue
+            if not isinstance(value, Tensor | int | float):
+                raise AdaptationError(f"'{key}' {where} is a {type(value).__name__}, not a tensor or number")
+            numbers = torch.as_tensor(value)
+            if not (numbers.isfinite() & ((numbers >= 0) | (key not in _VARIANCES))).all():
                 raise AdaptationError(
-                    f"'{key}' of layer '{name}' in {what} of the saved state is a {type(value).__name__}, not a tensor "
-                    "or number"
+                    f"'{key}' {where} has values that are not finite, or negative variances; load an earlier state, "
+                    "or begin anew"
                 )
-            if isinstance(value, Tensor) and not (value.isfinite() & ((value >= 0) | (key not in _VARIANCES))).all():
-                raise AdaptationError(
-                    f"{what} in the saved state has values in '{key}' of layer '{name}' that are not finite, or "
-                    "negative variances; load an earlier state, or begin anew"
-                )
-        if any((a in values) != (b in values) for a, b in _TOGETHER):
-            raise AdaptationError(f"{what} in the saved state has a mean or a variance alone for layer '{name}'")
+        for keys in _TOGETHER:
+            missing = [key for key in keys if values.get(key) is None]
+            if missing and len(missing) < len(keys):
+                raise AdaptationError(f"'{missing[0]}' {where} is missing, which belongs to the others there")
         if name in layers:
-            _check_channels(name, layers[name], values)
+            _check_shapes(name, layers[name], values, (calibrations or {}).get(name, {}))
 
 
-def _check_channels(name: str, layer: Any, values: dict[str, Any]) -> None:
+def _check_shapes(name: str, layer: Any, values: dict[str, Any], calibration: dict[str, Any]) -> None:
     reference = next((t for t in (layer.running_mean, layer.weight) if t is not None), None)
-    for key in _PER_CHANNEL:
+    sizes = {number: int(number) for number in "1235"}
+    if reference is not None:
+        sizes["C"] = reference.numel()
+    if calibration.get("class_sizes") is not None:
+        sizes["G"] = len(calibration["class_sizes"])
+    for key, dimensions in _SHAPES.items():
         value = values.get(key)
         if value is None:
             continue
         if not isinstance(value, Tensor) or not value.is_floating_point():
             raise AdaptationError(f"'{key}' of layer '{name}' in the saved state is {value!r}, not a float tensor")
-        shape = value.shape[1:] if key.startswith("class_") else value.shape
-        if reference is not None and shape != reference.shape:
+        wanted = [sizes.setdefault(d, size) for d, size in zip(dimensions, value.shape, strict=False)]
+        if value.dim() != len(dimensions) or wanted != list(value.shape):
             raise AdaptationError(
-                f"layer '{name}' has {reference.numel()} channels, and '{key}' in the saved state has the shape "
+                f"layer '{name}' has {sizes.get('C')} channels, and '{key}' in the saved state has the shape "
                 f"{tuple(value.shape)}: it belongs to another model"
             )
 
