@@ -51,6 +51,13 @@ def test_severities_of_one_corruption_count_once():
     assert "On clean data it changes accuracy by −2.0 points." in others
 
 
+def test_it_says_that_clean_data_was_not_measured():
+    shifted = [row for row in rows("train", 0.0) + rows("batch", 0.1) if row["severity"]]
+    first, *others = recommendation_sentences(results(shifted))
+    assert first.startswith("Use batch: ")
+    assert "What it costs on clean data was not measured: add --shift clean." in others
+
+
 def test_with_few_corruptions_the_interval_is_over_images():
     frame = rows("train", 0.0, ("fog",)) + rows("batch", 0.1, ("fog",))
     assert "Nothing is recommended: with so few corruptions" in recommendation_sentences(results(frame))[0]

@@ -21,7 +21,7 @@ def demo_command(
     out: Annotated[Path, typer.Option(help="Folder for the results and the report.")] = Path("predbn-demo"),
     device: Device = "cpu",
 ) -> None:
-    """Show the method on real images and a trained network: no download, no GPU, about a minute.
+    """Show the method on real images and a trained network: no download, no GPU, under a minute.
 
     Example:
 

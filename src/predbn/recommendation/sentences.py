@@ -92,6 +92,8 @@ def corruption_sentences(measured: UnderCorruptions) -> list[str]:
         )
         if not on_clean and before is not None and after is not None:
             on_clean = [f"On clean data it changes {_LABELS[accuracy]} by {_change(after - before, accuracy)}."]
+        elif not on_clean:
+            on_clean = ["What it costs on clean data was not measured: add --shift clean."]
         sentences += on_clean
     over = "corruptions, each of them one group" if measured.over == "corruptions" else "images"
     count = len(recommendation.comparisons)
