@@ -103,13 +103,14 @@ def test_an_open_quote_takes_no_other_line_along(tmp_path):
     rows = [f'{row}\t"{number:08x}"' for number, row in enumerate(rows)]
     for number in (100, 150):
         rows[number] = rows[number].rsplit("\t", 1)[0] + '\t"abc'
+    rows[130] = rows[130].rsplit("\t", 2)[0] + '\ta"b\t"c'  # an even number of quotes, the last of them open
     rows[120] = rows[120].rsplit("\t", 1)[0] + '\t"a ""quoted"", and closed one"'
     prepared = prepare(write_csv(tmp_path / "rows.csv", rows), tmp_path / "out", block=30_000)
-    assert prepared.examples == ((102, "a quote is not closed"), (152, "a quote is not closed"))
+    assert prepared.examples == tuple((line, "a quote is not closed") for line in (102, 132, 152))
     expected = TABLE.copy()
     expected[:, -1] = [token_of(f"{number:08x}".encode()) for number in range(200)]
     expected[120, -1] = token_of(b'a "quoted", and closed one')
-    assert np.array_equal(rows_of(tmp_path / "out"), np.delete(expected, [100, 150], 0))
+    assert np.array_equal(rows_of(tmp_path / "out"), np.delete(expected, [100, 130, 150], 0))
 
 
 def test_bytes_that_are_not_utf8(tmp_path):

@@ -7,6 +7,7 @@ which it fails on a line that has too many columns.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -80,10 +81,12 @@ def _divide(text: bytes, source: TextSource, names: tuple[str, ...]) -> tuple[di
     rejected: list[Rejected] = []
     open_quotes: set[int] = set()
     if source.has_header and b'"' in text:
-        lines = text.split(b"\n")
-        open_quotes = {number for number, line in enumerate(lines, 1) if line.count(b'"') % 2}
-        two_columns = source.delimiter.encode()
-        text = b"\n".join(two_columns if number in open_quotes else line for number, line in enumerate(lines, 1))
+        lines, delimiter = text.split(b"\n"), source.delimiter.encode()
+        field = rb'(?:"[^"]*(?:""[^"]*)*"|(?!")[^%b]*)' % delimiter
+        is_closed = re.compile(rb"%b(?:%b%b)*\r?" % (field, delimiter, field)).fullmatch
+        open_quotes = {number for number, line in enumerate(lines, 1) if b'"' in line and not is_closed(line)}
+        # Two columns, which are too few.
+        text = b"\n".join(delimiter if number in open_quotes else line for number, line in enumerate(lines, 1))
 
     def reject(row: Any) -> str:
         reason = f"the line has {row.actual_columns} columns instead of {row.expected_columns}"
