@@ -29,6 +29,7 @@ _opened: dict[tuple[str, int | None], Images] = {}
 
 
 def is_loader(reference: str) -> bool:
+    """Whether a reference names a function that returns a DataLoader, `loader:module:function`."""
     return reference.partition(":")[0] == LOADER
 
 

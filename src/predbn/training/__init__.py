@@ -5,7 +5,10 @@ All three tasks use one loop (`loop.py`) and one step (`trainer.py`); a task add
 for bit.
 """
 
-from predbn.common import TrainingError
+from predbn.common import TrainingError, needs_extra
+
+with needs_extra("eval"):
+    import pandas as _pandas  # noqa: F401
 
 from .cifar10.augmentation import BORDER_STUDY, crop_images, draw_crops, pad_images
 from .cifar10.augmentation import PADDING as CROP_PADDING
