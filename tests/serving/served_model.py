@@ -14,7 +14,7 @@ def build() -> Classifier:
 
 
 def build_slow() -> Classifier:
-    """A model that takes half a second."""
+    """A model that takes a tenth of a second."""
     model = classifier()
-    model.register_forward_pre_hook(lambda *_: time.sleep(0.5))
+    model.register_forward_pre_hook(lambda *_: time.sleep(0.1))
     return model

@@ -249,7 +249,8 @@ def test_refusals_are_logged_at_a_bounded_rate(monkeypatch):
 
     left_out: list[int] = []
     assert sum(logged("request refused") for _ in range(1000)) == 10
-    assert all(logged("checkpoint failed") for _ in range(100))
+    assert sum(logged("Unsupported upgrade request.") for _ in range(1000)) == 10  # of uvicorn
+    assert all(logged("request") for _ in range(100))  # the access log was asked for
     now = 1.5
     assert logged("request refused")
     assert left_out[-1] == 990
@@ -310,7 +311,7 @@ def test_a_body_is_not_kept_after_its_request_has_failed():
             before, _ = tracemalloc.get_traced_memory()
             for _ in range(5):
                 fail()
-            wait_until(lambda: server.metric('predbn_requests_total{status="400"}') == 18)
+            wait_until(lambda: server.metric('predbn_requests_total{status="499"}') == 6)
             after, _ = tracemalloc.get_traced_memory()
         finally:
             tracemalloc.stop()
@@ -549,7 +550,7 @@ async def test_a_second_ctrl_c_refuses_what_waits_and_saves_the_rest():
     await asyncio.sleep(0.02)
     waiting = [asyncio.create_task(batches.submit(work(1, "a", mark))) for mark in range(3)]
     await asyncio.sleep(0)
-    assert batches.abandon() == 3
+    batches.abandon()
     for task in waiting:
         with pytest.raises(RequestError, match="shutting down"):
             await task

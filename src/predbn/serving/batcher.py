@@ -143,14 +143,12 @@ class Batcher:
         self._changed.set()
         await self._task
 
-    def abandon(self) -> int:
-        """Accept no more work, and refuse what waits; how many requests that were."""
+    def abandon(self) -> None:
+        """Accept no more work, and refuse what waits."""
         self._is_closing = True
-        abandoned = self._present()
-        for waiting in abandoned:
+        for waiting in self._present():
             waiting.result.set_exception(shutting_down())
         self._changed.set()
-        return len(abandoned)
 
     def _present(self) -> list[_Waiting]:
         """The requests that wait, without those whose clients have gone."""

@@ -113,7 +113,7 @@ class BodyReader:
             except asyncio.TimeoutError:
                 raise RequestError(408, f"the body did not arrive within {self._settings.timeout:g} s.") from None
             except ClientDisconnect:
-                raise RequestError(400, _GONE) from None
+                raise RequestError(499, _GONE) from None
             yield body
         finally:
             self._memory.give_back(reserved, client)

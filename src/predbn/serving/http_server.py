@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import signal
 import socket
 import threading
@@ -27,6 +28,7 @@ _MAX_HEADER = 64 << 10
 """In bytes."""
 _OTHER_FILES = 256
 """Descriptors for everything but connections."""
+_log = logging.getLogger("predbn.serving")
 _SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
 
@@ -100,7 +102,8 @@ class Server(uvicorn.Server):
 
     At the first signal it says for `shutdown_delay` seconds that it is not ready, unless that is Ctrl-C, then answers
     the requests that it has accepted, and saves the streams. A second Ctrl-C refuses all requests that wait, and a
-    third one kills the process. `signals` are those that arrived, and `refused` is how many requests were refused.
+    third one kills the process. `signals` are those that arrived, and `refused` is how many requests got no answer
+    while it ended.
     """
 
     def __init__(self, config: uvicorn.Config, service: AnyService) -> None:
@@ -130,8 +133,14 @@ class Server(uvicorn.Server):
             signal.signal(signal.SIGINT, signal.SIG_DFL)
             self._loop.call_soon_threadsafe(lambda: self._loop.create_task(self._refuse_all()))
 
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        before = self._service.metrics.unanswered
+        await super().shutdown(sockets)
+        self.refused = self._service.metrics.unanswered - before
+
     async def main_loop(self) -> None:
         await super().main_loop()
+        _log.info("ending", extra={"signals": self.signals})
         self._service.is_draining = True
         if signal.SIGINT not in self.signals:
             end = self._loop.time() + self._service.settings.shutdown_delay
@@ -140,11 +149,10 @@ class Server(uvicorn.Server):
 
     async def _refuse_all(self) -> None:
         """Refuse the requests that wait, and cut off those that have not arrived or are not answered soon."""
-        self.refused += await self._service.abandon()
+        await self._service.abandon()
         await asyncio.sleep(OverloadError.DELAY)
         connections: list[Any] = list(self.server_state.connections)
         for connection in connections:
-            self.refused += connection.cycle is not None and not connection.cycle.response_complete
             connection.transport.abort()
 
 

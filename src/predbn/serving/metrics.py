@@ -70,6 +70,12 @@ class Metrics:
         """Add the drift of these streams, collected whenever the metrics are read."""
         self._registry.register(_Collected(lambda: _stream_families(newest())))
 
+    @property
+    def unanswered(self) -> int:
+        """How many requests were cut off or refused (503), or had clients that went away (499)."""
+        values = (self._registry.get_sample_value("predbn_requests_total", {"status": s}) for s in ("0", "499", "503"))
+        return int(sum(value or 0 for value in values))
+
     def families(self) -> list[Metric]:
         """All metrics."""
         return list(self._registry.collect())

@@ -79,9 +79,9 @@ class RayService:
         """Accept requests."""
         self.is_ready, self._loop = True, asyncio.get_running_loop()
 
-    async def abandon(self) -> int:
-        """Refuse what is in the queues; how many requests that were."""
-        return sum(count for count in await self._ask_all("abandon") if isinstance(count, int))
+    async def abandon(self) -> None:
+        """Refuse what is in the queues."""
+        await self._ask_all("abandon")
 
     async def stop(self) -> None:
         """Let the replicas finish their queues and save all streams, then end them."""

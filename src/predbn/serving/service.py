@@ -114,9 +114,10 @@ class Service:
         per_row = (seconds[large] - seconds[small]) / (large - small)
         return max(0.0, seconds[small] / per_row - small) if per_row > 0 else inf
 
-    async def abandon(self) -> int:
-        """Refuse what is in the queue; how many requests that were."""
-        return 0 if self._batcher is None else self._batcher.abandon()
+    async def abandon(self) -> None:
+        """Refuse what is in the queue."""
+        if self._batcher is not None:
+            self._batcher.abandon()
 
     async def stop(self) -> bool:
         """Predict what is in the queue, and save all streams; whether that has succeeded."""
