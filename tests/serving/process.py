@@ -39,7 +39,8 @@ class Process(Running):
         self.process = _FORKS.Process(target=_serve, args=(self._log, [*named, "--state", str(state), *options]))
         self.process.start()
         self.wait_for("serving")
-        super().__init__(self.log[0]["address"].removeprefix("http://"), None)  # type: ignore[arg-type]
+        address = next(entry["address"] for entry in self.log if entry["event"] == "serving")
+        super().__init__(address.removeprefix("http://"), None)  # type: ignore[arg-type]
         wait_until(lambda: self._is_ready())
 
     @property

@@ -154,8 +154,8 @@ def sending(server: Running, body: bytes | int, address: str = "127.0.0.1", path
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
-    """Wait until something is so, which takes milliseconds."""
-    end = time.monotonic() + 30
+    """Wait until something is so, which takes milliseconds unless processes have to start."""
+    end = time.monotonic() + 120
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.005)

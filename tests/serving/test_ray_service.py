@@ -1,20 +1,21 @@
-"""Replicas on a real Ray cluster on this machine; some of them, and a node, are killed under load."""
+"""Replicas on a real Ray cluster on this machine; a server, a replica and a node are killed.
+
+A replica takes seconds to start, so the tests share one server.
+"""
 
 from __future__ import annotations
 
 import copy
-import json
 import logging
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,11 +24,23 @@ import pytest
 import torch
 
 import predbn
-from predbn.serving import ServingError, Settings
+from predbn.serving import ServingError, Settings, save_calibration
 from predbn.serving.metrics import as_text
 from predbn.serving.serve import service_parts
 
-from .running import Running, asynchronous, calibrated, classifier, close, logits_of, pixels, running, tiny_service
+from .process import process
+from .running import (
+    Running,
+    asynchronous,
+    calibrated,
+    classifier,
+    close,
+    logits_of,
+    pixels,
+    running,
+    tiny_service,
+    wait_until,
+)
 
 pytest.importorskip("ray.serve")
 from predbn.serving import ray_replicas, ray_service
@@ -38,10 +51,9 @@ pytestmark = [
     pytest.mark.usefixtures("time_limit"),
 ]
 
-ROOT = Path(__file__).parents[2]
 STREAMS = "abdc"
-"""Of two replicas, the first has a and d, the second b and c."""
-NODE = {"object_store_memory": 100 << 20, "num_cpus": 3}
+"""Of two replicas, the first has a and d (and h and j), the second b and c (and e and g)."""
+NODE = {"object_store_memory": 100 << 20, "num_cpus": 2}
 
 
 @pytest.fixture(scope="module")
@@ -63,10 +75,31 @@ def cluster():
             cluster.shutdown()
 
 
-@contextmanager
-def ray_server(state: Path, strategy: str = "ema", replicas: int = 2, **settings) -> Iterator[Running]:
-    parts = service_parts(calibrated(strategy), strategy, Settings(port=0, state=state, **settings))
-    with closing(RayService(*parts, replicas=replicas)) as service, running(service) as server:
+@pytest.fixture(scope="module")
+def expected() -> dict[str, list[torch.Tensor]]:
+    """What each stream gets for its first requests from a server without replicas, and what a request alone gets."""
+    with running(tiny_service("auto_stream", calibrated("auto_stream"))) as server:
+        return {**send(server, range(2)), "": [logits_of(server.infer(pixels()))]}
+
+
+@pytest.fixture(scope="module")
+def server(cluster, expected, tmp_path_factory) -> Iterator[Running]:
+    """A server with two replicas, after one that had a single replica was killed with state in the same folder."""
+    state, calibration = tmp_path_factory.mktemp("state"), tmp_path_factory.mktemp("model") / "c.safetensors"
+    save_calibration(calibrated("auto_stream"), calibration)
+    options = ["--strategy", "auto_stream", "--calibration", str(calibration), "--checkpoint-every", "0.1"]
+    options += ["--engine", "ray", "--replicas", "1", "--address", cluster.address]
+    with process(state, *options) as killed:
+        for stream, answers in send(killed, range(1)).items():
+            close(answers[0], expected[stream][0])
+        wait_for_checkpoints(killed, 0, 2)
+        killed.end(signal.SIGKILL)
+    assert set(replica_pids(cluster)) == {0}  # it outlives the server
+    with pytest.raises(ServingError, match=r"another process is writing to .*replica-"):
+        tiny_service("auto_stream", calibrated("auto_stream"), state=state)
+    settings = Settings(port=0, state=state, checkpoint_every=0.2)
+    parts = service_parts(calibrated("auto_stream"), "auto_stream", settings)
+    with closing(RayService(*parts, replicas=2)) as service, running(service) as server:
         yield server
 
 
@@ -82,7 +115,7 @@ def send(server: Running, seeds: range) -> dict[str, list[torch.Tensor]]:
 
 def seeds_of(stream: str, seeds: range) -> list[int]:
     """Each stream has pictures of its own."""
-    return [1000 * STREAMS.index(stream) + seed for seed in seeds]
+    return [1000 * ord(stream) + seed for seed in seeds]
 
 
 def test_a_replica_needs_no_token_of_its_own(monkeypatch, tmp_path):
@@ -132,7 +165,7 @@ def test_what_cannot_be_started_is_refused(cluster, tmp_path):
     for replicas, state, message in (
         (2, None, "need state=, a folder that all nodes share"),
         (0, tmp_path, "replicas must be at least 1, got 0"),
-        (9, tmp_path, "has 3 CPU, but 9 replicas need one each"),
+        (9, tmp_path, "has 2 CPU, but 9 replicas need one each"),
     ):
         with pytest.raises(ServingError, match=message):
             RayService(*service_parts(classifier(), "ema", Settings(state=state)), replicas=replicas)
@@ -156,33 +189,23 @@ def test_a_replica_that_cannot_start_says_why(monkeypatch):
         replicas._start(1, None, None, None, "info")
 
 
-def test_streams_stick_to_their_replica_and_survive_another_number_of_replicas(cluster, tmp_path):
-    with running(tiny_service("auto_stream", calibrated("auto_stream"))) as server:
-        expected = send(server, range(4))
-        alone = logits_of(server.infer(pixels()))
-    answers: dict[str, list[torch.Tensor]] = {stream: [] for stream in STREAMS}
-    for number, replicas in enumerate((2, 3)):
-        with ray_server(tmp_path, "auto_stream", replicas, checkpoint_every=1000) as server:
-            for stream, of_stream in send(server, range(2 * number, 2 * number + 2)).items():
-                answers[stream] += of_stream
-                owner = replica_of(stream, replicas)
-                examples = 8 * (number + 1)
-                assert server.metric(f'predbn_stream_examples{{replica="{owner}",stream="{stream}"}}') == examples
-                assert server.ask("GET", f"/v2/streams/{stream}").json["examples"] == examples
-            overview = server.ask("GET", "/v2/streams").json
-            assert (overview["count"], overview["rows"]) == (len(STREAMS), 8 * len(STREAMS))
-            assert {entry["id"] for entry in overview["streams"]} == set(STREAMS)
-            close(logits_of(server.infer(pixels())), alone)  # a request without a stream, in any replica
-            if number == 1:  # a wrong request fails alone, and a stream can be forgotten
-                assert server.infer(pixels()[:, :2], stream="a").status == 400
-                assert server.ask("DELETE", "/v2/streams/a").status == 204
-                assert server.ask("DELETE", "/v2/streams/a").status == 404
-                assert server.ask("GET", "/v2/streams/a").status == 404
-                (seed,) = seeds_of("a", range(1))
-                close(logits_of(server.infer(pixels(seed=seed), stream="a")), expected["a"][0])
-    for stream in STREAMS:
-        for answer, right in zip(answers[stream], expected[stream], strict=True):
-            close(answer, right)
+def test_streams_go_on_in_their_replicas_after_the_server_was_killed(server, expected):
+    """The next server ends the replica that was left behind, and has another number of them."""
+    for stream, answers in send(server, range(1, 2)).items():
+        close(answers[0], expected[stream][1])
+        owner = replica_of(stream, 2)
+        assert server.metric(f'predbn_stream_examples{{replica="{owner}",stream="{stream}"}}') == 8
+        assert server.ask("GET", f"/v2/streams/{stream}").json["examples"] == 8
+    overview = server.ask("GET", "/v2/streams").json
+    assert (overview["count"], overview["rows"]) == (len(STREAMS), 4 * len(STREAMS))
+    assert {entry["id"] for entry in overview["streams"]} == set(STREAMS)
+    close(logits_of(server.infer(pixels())), expected[""][0])  # in any replica
+    assert server.infer(pixels()[:, :2], stream="a").status == 400
+    assert server.ask("DELETE", "/v2/streams/a").status == 204
+    assert server.ask("DELETE", "/v2/streams/a").status == 404
+    assert server.ask("GET", "/v2/streams/a").status == 404
+    (seed,) = seeds_of("a", range(1))
+    close(logits_of(server.infer(pixels(seed=seed), stream="a")), expected["a"][0])
 
 
 class Client(threading.Thread):
@@ -218,7 +241,7 @@ class Client(threading.Thread):
 
         A checkpoint may have a request whose answer was lost, but has at least the first `kept` ones.
         """
-        model = predbn.adapt(classifier(), "ema")
+        model = predbn.adapt(calibrated("auto_stream"), "auto_stream")
         restarts = 0
         with torch.inference_mode():
             for number, (seed, answer) in enumerate(self.attempts):
@@ -237,7 +260,7 @@ def is_close(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 def restarted(earlier: list[int], kept: int, seed: int, answer: torch.Tensor) -> torch.nn.Module | None:
     """A model after the first `kept` or more of the earlier requests, whose next answer is this one; None if none."""
-    model = predbn.adapt(classifier(), "ema")
+    model = predbn.adapt(calibrated("auto_stream"), "auto_stream")
     for number in range(len(earlier) + 1):
         if number >= kept:
             candidate = copy.deepcopy(model)
@@ -251,18 +274,18 @@ def restarted(earlier: list[int], kept: int, seed: int, answer: torch.Tensor) ->
 def wait_for_checkpoints(server: Running, replica: int, count: int) -> None:
     line = f'predbn_checkpoints_total{{outcome="succeeded",replica="{replica}"}}'
     last = server.metric(line) + count
-    while server.metric(line) < last:
-        time.sleep(0.05)
+    wait_until(lambda: server.metric(line) >= last)
 
 
 def wait_for_answers(clients: list[Client], count: int) -> None:
     """Until each client has so many answers more."""
-    wanted = [len(client.attempts) + count for client in clients]
-    while any(
-        sum(answer is not None for _, answer in client.attempts) < n for client, n in zip(clients, wanted, strict=True)
-    ):
+
+    def answered() -> list[int]:
         assert all(client.is_alive() for client in clients)
-        time.sleep(0.05)
+        return [sum(answer is not None for _, answer in client.attempts) for client in clients]
+
+    wanted = [number + count for number in answered()]
+    wait_until(lambda: all(number >= n for number, n in zip(answered(), wanted, strict=True)))
 
 
 def replica_pids(cluster: Any) -> dict[int, int]:
@@ -281,61 +304,28 @@ def replica_pids(cluster: Any) -> dict[int, int]:
     return pids
 
 
-def test_a_server_that_was_killed_is_replaced_with_its_replicas(cluster, tmp_path):
-    """The replicas on the cluster outlive it; the next server ends them before it reads their streams."""
-    command = [sys.executable, "-m", "predbn.cli", "serve", "--model", "tests.serving.served_model:build"]
-    command += ["--strategy", "ema", "--port", "0", "--state", str(tmp_path), "--checkpoint-every", "0.2"]
-    command += ["--device", "cpu", "--engine", "ray", "--address", cluster.address]
-    process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
-    try:
-        serving = next(entry for entry in map(json.loads, process.stderr) if entry["event"] == "serving")
-        killed = Running(serving["address"].removeprefix("http://"), None)
-        while True:
-            try:
-                first = logits_of(killed.infer(pixels(seed=0), stream="a"))
-                break
-            except OSError:
-                time.sleep(0.1)
-        for replica in range(2):
-            wait_for_checkpoints(killed, replica, 2)
-    finally:
-        process.kill()
-        process.wait()
-    assert set(replica_pids(cluster)) == {0, 1}
-    with pytest.raises(ServingError, match=r"another process is writing to .*replica-"):
-        tiny_service(state=tmp_path)
-    with ray_server(tmp_path) as server:
-        second = logits_of(server.infer(pixels(seed=1), stream="a"))
-    model = predbn.adapt(classifier(), "ema")
-    with torch.inference_mode():
-        close(first, model(pixels(seed=0)))
-        close(second, model(pixels(seed=1)))
-
-
-def test_a_replica_and_then_a_node_killed_under_load(cluster, tmp_path):
+def test_a_replica_and_then_a_node_killed_under_load(cluster, server):
     """No answer is wrong, streams go on from the last checkpoint, and other replicas do not notice."""
-    with ray_server(tmp_path, checkpoint_every=0.2) as server:
-        clients, kept = clients_with_checkpoints(server, STREAMS[:2])
-        before = replica_pids(cluster)
-        os.kill(before[0], signal.SIGKILL)
-        wait_for_answers(clients, 2)
-        after = replica_pids(cluster)
-        assert (after[0] != before[0], after[1]) == (True, before[1])
-        for client in clients:
-            client.end()
-        for client in clients:
-            restarts = client.check(kept[client.stream])  # none if the checkpoint had all of its requests
-            assert restarts <= (replica_of(client.stream, 2) == 0)
+    clients, kept = clients_with_checkpoints(server, "je")
+    before = replica_pids(cluster)
+    os.kill(before[0], signal.SIGKILL)
+    wait_for_answers(clients, 2)
+    after = replica_pids(cluster)
+    assert (after[0] != before[0], after[1]) == (True, before[1])
+    for client in clients:
+        client.end()
+    for client in clients:
+        restarts = client.check(kept[client.stream])  # none if the checkpoint had all of its requests
+        assert restarts <= (replica_of(client.stream, 2) == 0)
 
-        clients, kept = clients_with_checkpoints(server, STREAMS[2:])
-        cluster.add_node(**NODE)
-        cluster.remove_node(cluster.first, allow_graceful=False)
-        wait_for_answers(clients, 2)
-        for client in clients:
-            client.end()
+    clients, kept = clients_with_checkpoints(server, "hg")
+    cluster.add_node(**NODE)
+    cluster.remove_node(cluster.first, allow_graceful=False)
+    wait_for_answers(clients, 2)
+    for client in clients:
+        client.end()
     for client in clients:
         assert client.check(kept[client.stream]) <= 1
-    assert {replica_of(stream, 2) for stream in STREAMS[:2]} == {0, 1}
 
 
 def clients_with_checkpoints(server: Running, streams: str) -> tuple[list[Client], dict[str, int]]:
