@@ -18,7 +18,6 @@ from predbn.common import AdaptationError
 from predbn.norm import DirectoryStore
 from predbn.serving import Prediction, RequestError, Service, ServingError, Settings, Work, prepare_service
 from predbn.serving.serve import service_parts
-from predbn.serving.stream_record import StreamRecord
 
 from ..norm.models import net
 from .running import asynchronous, calibrated, classifier, close, metrics, pixels, started, tiny_service
@@ -130,27 +129,6 @@ async def test_a_checkpoint_in_the_middle_of_a_prediction(tmp_path):
         details = await running.details("a")
         assert (details["requests"], details["layers"]) == (0, [])
         hook.remove()
-
-
-class Growing(StreamRecord):
-    """A record that adds a stream to the others when it is saved, as the model thread may at any moment."""
-
-    records: dict[str, StreamRecord]
-
-    def state(self):
-        self.records[f"new {len(self.records)}"] = StreamRecord("new")
-        return super().state()
-
-
-@asynchronous
-async def test_a_checkpoint_while_streams_come(tmp_path):
-    running = service(state=tmp_path)
-    async with started(running):
-        await infer(running, "a")
-        records = running.predictor.records
-        records["a"].__class__, Growing.records = Growing, records
-        await running.checkpoint()
-    assert 'predbn_checkpoints_total{outcome="succeeded"} 2.0' in metrics(running)
 
 
 def test_a_full_disk_does_not_stop_predictions_and_nothing_is_lost(tmp_path, monkeypatch, caplog):

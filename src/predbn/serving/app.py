@@ -29,7 +29,7 @@ from .observer import Observer
 from .pictures import picture_row
 from .protocol import SESSION, encode_response, parse_request, split_body, stream_id
 from .service import Service
-from .shares import Queue
+from .shares import Shares
 from .work import Prediction, Work
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class ServingApp:
     def __init__(self, service: AnyService) -> None:
         self._service = service
         self._bodies = BodyReader(service.settings)
-        self._queue = Queue(service.settings.max_queue * service.replicas)
+        self._queue = Shares(service.settings.max_queue * service.replicas)
         self._refused: Counter[str] = Counter()
         self._decoders = ThreadPoolExecutor(_DECODERS, "predbn-decoder")
         self._decoding: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
@@ -130,28 +130,25 @@ class ServingApp:
             raise RequestError(404, f"model '{name}' has only version 1.")
 
     async def infer(self, request: Request) -> Response:
-        service = self._service
-        client = client_of(request)
-        with self._queue.enter(client, request.headers.get(SESSION)) as resize:
-            async with self._bodies.read(request) as body:
-                arguments = body, request.headers, service.spec, service.settings.max_rows, client
-                if len(split_body(body, request.headers)[0]) <= _SMALL_JSON:
-                    parsed = parse_request(*arguments)
-                else:
-                    parsed = await self._decode(request, parse_request, *arguments)
-                resize(len(parsed.work.rows), parsed.work.stream)
-                prediction = await self._predict(request, parsed.work)
-                content, headers = encode_response(parsed, prediction, service.spec)
+        service, client = self._service, client_of(request)
+        async with self._enter(request, request.headers.get(SESSION)) as (body, resize):
+            arguments = body, request.headers, service.spec, service.settings.max_rows, client
+            if len(split_body(body, request.headers)[0]) <= _SMALL_JSON:
+                parsed = parse_request(*arguments)
+            else:
+                parsed = await self._decode(request, parse_request, *arguments)
+            resize(len(parsed.work.rows), client, (client, parsed.work.stream))
+            prediction = await self._predict(request, parsed.work)
+            content, headers = encode_response(parsed, prediction, service.spec)
         return Response(content, headers=headers)
 
     async def picture(self, request: Request) -> Response:
         """The most probable classes of one picture. Its stream is `?stream=…` or the header x-session-id."""
         service = self._service
         stream = stream_id(request.query_params, request.headers.get(SESSION))
-        with self._queue.enter(client_of(request), stream):
-            async with self._bodies.read(request) as body:
-                row = await self._decode(request, picture_row, body, service.spec, service.settings.max_pixels)
-                prediction = await self._predict(request, Work(row, stream, client=client_of(request)))
+        async with self._enter(request, stream) as (body, _):
+            row = await self._decode(request, picture_row, body, service.spec, service.settings.max_pixels)
+            prediction = await self._predict(request, Work(row, stream, client=client_of(request)))
         probabilities = prediction.probabilities[0]
         labels = service.spec.labels
         classes = [
@@ -159,6 +156,17 @@ class ServingApp:
             for k in probabilities.argsort()[::-1][:_MAX_CLASSES]
         ]
         return JSONResponse({"model_name": service.spec.name, "stream": stream, "classes": classes})
+
+    @asynccontextmanager
+    async def _enter(
+        self, request: Request, stream: str | None
+    ) -> AsyncIterator[tuple[bytearray, Callable[..., None]]]:
+        """Read the body with a place in the queue, for one row until it is resized. What is too much is not read."""
+        client = client_of(request)
+        with self._queue.reserve("the queue is full") as resize:
+            resize(1, client, (client, stream))
+            async with self._bodies.read(request) as body:
+                yield body, resize
 
     async def _predict(self, request: Request, work: Work) -> Prediction:
         return await while_connected(request, self._service.infer(work), self._service.settings.timeout)

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from starlette.requests import ClientDisconnect, Request
 
-from .errors import OverloadError, RequestError
+from .errors import RequestError
 from .settings import LOCAL, Settings
 from .shares import Shares
 
@@ -89,31 +89,26 @@ class BodyReader:
         encoding, length = (request.headers.get(name, "") for name in ("content-encoding", "content-length"))
         if encoding not in ("", "identity"):
             raise RequestError(415, f"the body has the encoding {encoding[:20]}: send it uncompressed.")
-        body, client, reserved = bytearray(), client_of(request), 0
-
-        def reserve(size: int) -> None:
-            nonlocal reserved
-            if size > (limit := self._settings.max_body):
-                raise RequestError(413, f"the body has more than {limit} bytes: send several requests.")
-            if size > reserved:
-                if not self._memory.take(size - reserved, client):
-                    raise OverloadError("too many requests at once")
-                reserved = size
+        body, client, settings = bytearray(), client_of(request), self._settings
+        promised = int(length[:20]) if length.isascii() and length.isdecimal() else 0
 
         async def collect() -> None:
             async for chunk in request.stream():
-                reserve(len(body) + len(chunk))
+                if len(body) + len(chunk) > promised:
+                    reserve(len(body) + len(chunk))
                 body.extend(chunk)
 
-        try:
-            if length.isascii() and length.isdecimal():
-                reserve(int(length[:20]))
+        def reserve(size: int) -> None:
+            if size > settings.max_body:
+                raise RequestError(413, f"the body has more than {settings.max_body} bytes: send several requests.")
+            resize(size, client)
+
+        with self._memory.reserve("too many requests at once") as resize:
+            reserve(promised)
             try:
-                await asyncio.wait_for(collect(), self._settings.timeout)
+                await asyncio.wait_for(collect(), settings.timeout)
             except asyncio.TimeoutError:
-                raise RequestError(408, f"the body did not arrive within {self._settings.timeout:g} s.") from None
+                raise RequestError(408, f"the body did not arrive within {settings.timeout:g} s.") from None
             except ClientDisconnect:
                 raise RequestError(499, _GONE) from None
             yield body
-        finally:
-            self._memory.give_back(reserved, client)

@@ -29,6 +29,27 @@ class Shares:
         self._add(amount, owners)
         return True
 
+    @contextmanager
+    def reserve(self, what_is_full: str) -> Iterator[Callable[..., None]]:
+        """Have an amount for the length of a block, first none.
+
+        Yields a function that sets it and its owners, or raises an OverloadError if it cannot be taken.
+        """
+        amount, owners = 0, tuple[Hashable, ...]()
+
+        def resize(new_amount: int, *new_owners: Hashable) -> None:
+            nonlocal amount, owners
+            self.give_back(amount, *owners)
+            amount, owners = 0, new_owners
+            if not self.take(new_amount, *owners):
+                raise OverloadError(what_is_full)
+            amount = new_amount
+
+        try:
+            yield resize
+        finally:
+            self.give_back(amount, *owners)
+
     def give_back(self, amount: int, *owners: Hashable) -> None:
         """Return an amount to where it was taken from."""
         self._add(-amount, owners)
@@ -39,32 +60,3 @@ class Shares:
             self._used_by[owner] += amount
             if not self._used_by[owner]:
                 del self._used_by[owner]
-
-
-class Queue:
-    """Room for rows that are being read, wait, or are predicted."""
-
-    def __init__(self, max_rows: int) -> None:
-        self._shares = Shares(max_rows)
-
-    @contextmanager
-    def enter(self, client: str, stream: str | None) -> Iterator[Callable[[int, str | None], None]]:
-        """Take a place for a request of which only the header is known, for the length of a block.
-
-        Yields a function that sets its rows and its stream. Both raise an OverloadError if that is not possible.
-        """
-        rows, owners = 0, tuple[Hashable, ...]()
-
-        def resize(new_rows: int, stream: str | None) -> None:
-            nonlocal rows, owners
-            self._shares.give_back(rows, *owners)
-            rows, owners = 0, (client, (client, stream))
-            if not self._shares.take(new_rows, *owners):
-                raise OverloadError("the queue is full")
-            rows = new_rows
-
-        try:
-            resize(1, stream)
-            yield resize
-        finally:
-            self._shares.give_back(rows, *owners)
