@@ -366,7 +366,12 @@ def test_pages_of_other_sites_change_no_stream_even_over_plain_http(host):
             answer = server.ask("POST", INFER, infer_body(pixels(), stream="a"), origin=origin)
             assert (answer.status, answer.json["error"]) == (403, "cross-site requests are refused.")
         assert server.ask("GET", "/v2/streams/a").status == 404
+        assert server.ask("DELETE", "/v2/streams/a", sec_fetch_site="cross-site").status == 403
         assert server.ask("POST", INFER, infer_body(pixels()), origin=f"http://{server.address}").status == 200
+        for name, status in (("localhost", 200), ("LOCALHOST:1", 200), ("[::1]:1", 200), ("a@localhost", 403)):
+            assert server.ask("GET", "/v2/streams", host=name).status == (200 if host == "0.0.0.0" else status)
+        for name in ("[", "rebound.example:8080"):  # a name that the page's site has given to this address
+            assert server.ask("GET", "/v2/streams", host=name).status == (200 if host == "0.0.0.0" else 403)
 
 
 def test_a_public_address_needs_a_token_or_a_decision():
