@@ -41,6 +41,14 @@ def bomb(side: int) -> bytes:
     )
 
 
+def many_scans(side: int, scans: int) -> bytes:
+    """A progressive JPEG of a few kilobytes whose last scan is repeated: each takes as long as a whole picture."""
+    content = io.BytesIO()
+    Image.new("RGB", (side, side)).save(content, "JPEG", progressive=True)
+    head, marker, scan = content.getvalue()[:-2].rpartition(b"\xff\xda")
+    return head + (marker + scan) * (scans - head.count(marker)) + b"\xff\xd9"
+
+
 @pytest.mark.parametrize("format", ["JPEG", "PNG"])
 def test_the_classes_are_those_of_the_model(server: Running, format, tmp_path):
     content = encoded(format)
@@ -75,10 +83,12 @@ def test_a_wrong_picture_gets_one_sentence_and_the_next_one_is_served(server: Ru
         (bomb(50_000), 413, TOO_LARGE),
         (bomb(5_000), 413, TOO_LARGE),
         (encoded("PNG", (1, 20_000)), 413, TOO_LARGE),  # becomes large when it is resized
+        (many_scans(300, 200), 413, "the picture has 200 scans: save it without progressive encoding."),
     ):
         answer = server.ask("POST", PICTURE, content)
         assert (answer.status, answer.json) == (status, {"error": sentence})
     assert server.ask("POST", PICTURE, encoded("PNG")).status == 200
+    assert server.ask("POST", PICTURE, many_scans(300, 100)).status == 200
 
 
 @pytest.mark.parametrize(("labels", "expected"), [(None, "vwxyz"), (tuple("abcde"), "abcde")])

@@ -14,6 +14,12 @@ from .stream_record import StreamRecord
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 _ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
+_STREAM_METRICS = {
+    "distance": "Distance of a stream's last batch from the source statistics, in standard deviations; mean of layers.",
+    "believed": "The share of that distance that the strategy corrects: 0 for train, about 1 for batch.",
+    "examples": "Examples of a stream so far.",
+}
+"""Properties of a `StreamRecord`."""
 MAX_STREAMS = 100
 """How many streams, the most recently used, have time series: Prometheus keeps every series that it has seen."""
 
@@ -115,21 +121,12 @@ class _Collected(Collector):
 
 
 def _stream_families(records: Iterable[StreamRecord]) -> list[Metric]:
-    distance = GaugeMetricFamily(
-        "predbn_stream_distance",
-        "Distance of a stream's last batch from the source statistics, in standard deviations; mean over layers.",
-        labels=["stream"],
-    )
-    believed = GaugeMetricFamily(
-        "predbn_stream_believed",
-        "The share of that distance that the strategy corrects: 0 for train, about 1 for batch.",
-        labels=["stream"],
-    )
-    examples = GaugeMetricFamily("predbn_stream_examples", "Examples of a stream so far.", labels=["stream"])
+    families = {
+        name: GaugeMetricFamily(f"predbn_stream_{name}", text, labels=["stream"])
+        for name, text in _STREAM_METRICS.items()
+    }
     for record in records:
-        examples.add_metric([record.id], record.examples)
-        if record.distance is not None:
-            distance.add_metric([record.id], record.distance)
-        if record.believed is not None:
-            believed.add_metric([record.id], record.believed)
-    return [distance, believed, examples]
+        for name, family in families.items():
+            if (value := getattr(record, name)) is not None:
+                family.add_metric([record.id], value)
+    return list(families.values())

@@ -14,6 +14,12 @@ from .model_spec import ModelSpec
 from .tensors import Array
 
 FORMATS = ("JPEG", "PNG")
+_START_OF_SCAN = b"\xff\xda"
+_MAX_SCANS = 100
+"""Scans of a progressive JPEG with as many pixels as are allowed; one with fewer pixels may have more.
+
+Each of them goes over all pixels, and takes as little as ten bytes: a small file could take hours. Usual are ten.
+"""
 
 
 def picture_row(content: bytes | bytearray, spec: ModelSpec, max_pixels: int) -> Array:
@@ -32,6 +38,9 @@ def picture_row(content: bytes | bytearray, spec: ModelSpec, max_pixels: int) ->
             resized_width, resized_height = crop.resized(width, height)  # 1 × 100,000 pixels become huge
             if max(width * height, resized_width * resized_height) > max_pixels:
                 raise too_large
+            scans = 0 if opened.format == "PNG" else content.count(_START_OF_SCAN)
+            if scans * width * height > _MAX_SCANS * max_pixels:
+                raise RequestError(413, f"the picture has {scans} scans: save it without progressive encoding.")
             pixels: Array = np.asarray(crop(as_pixels(opened, crop.channels)))
     except RequestError:
         raise
