@@ -23,7 +23,7 @@ from starlette.routing import Route
 from predbn import __version__
 
 from .errors import OverloadError, RequestError
-from .guard import BodyReader, check_access, client_of, while_connected
+from .guard import check_access, client_of, read_body, while_connected
 from .metrics import as_text
 from .observer import Observer
 from .pictures import picture_row
@@ -60,7 +60,7 @@ class ServingApp:
 
     def __init__(self, service: AnyService) -> None:
         self._service = service
-        self._bodies = BodyReader(service.settings)
+        self._memory = Shares(service.settings.max_memory)
         self._queue = Shares(service.settings.max_queue * service.replicas)
         self._refused: Counter[str] = Counter()
         self._decoders = ThreadPoolExecutor(_DECODERS, "predbn-decoder")
@@ -165,7 +165,7 @@ class ServingApp:
         client = client_of(request)
         with self._queue.reserve("the queue is full") as resize:
             resize(1, client, (client, stream))
-            async with self._bodies.read(request) as body:
+            async with read_body(request, self._service.settings, self._memory) as body:
                 yield body, resize
 
     async def _predict(self, request: Request, work: Work) -> Prediction:

@@ -76,39 +76,32 @@ async def while_connected(request: Request, answer: Awaitable[R], seconds: float
         gone.cancel()
 
 
-class BodyReader:
-    """Reads bodies, which together take at most `max_memory` bytes; clients share them."""
+@asynccontextmanager
+async def read_body(request: Request, settings: Settings, memory: Shares) -> AsyncIterator[bytearray]:
+    """The body of a request, which has a share of the memory inside the block. What is too much is refused unread."""
+    encoding, length = (request.headers.get(name, "") for name in ("content-encoding", "content-length"))
+    if encoding not in ("", "identity"):
+        raise RequestError(415, f"the body has the encoding {encoding[:20]}: send it uncompressed.")
+    body, client = bytearray(), client_of(request)
+    promised = int(length[:20]) if length.isascii() and length.isdecimal() else 0
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-        self._memory = Shares(settings.max_memory)
+    async def collect() -> None:
+        async for chunk in request.stream():
+            if len(body) + len(chunk) > promised:
+                reserve(len(body) + len(chunk))
+            body.extend(chunk)
 
-    @asynccontextmanager
-    async def read(self, request: Request) -> AsyncIterator[bytearray]:
-        """The body of a request, which counts as memory inside the block. What is too much is refused unread."""
-        encoding, length = (request.headers.get(name, "") for name in ("content-encoding", "content-length"))
-        if encoding not in ("", "identity"):
-            raise RequestError(415, f"the body has the encoding {encoding[:20]}: send it uncompressed.")
-        body, client, settings = bytearray(), client_of(request), self._settings
-        promised = int(length[:20]) if length.isascii() and length.isdecimal() else 0
+    def reserve(size: int) -> None:
+        if size > settings.max_body:
+            raise RequestError(413, f"the body has more than {settings.max_body} bytes: send several requests.")
+        resize(size, client)
 
-        async def collect() -> None:
-            async for chunk in request.stream():
-                if len(body) + len(chunk) > promised:
-                    reserve(len(body) + len(chunk))
-                body.extend(chunk)
-
-        def reserve(size: int) -> None:
-            if size > settings.max_body:
-                raise RequestError(413, f"the body has more than {settings.max_body} bytes: send several requests.")
-            resize(size, client)
-
-        with self._memory.reserve("too many requests at once") as resize:
-            reserve(promised)
-            try:
-                await asyncio.wait_for(collect(), settings.timeout)
-            except asyncio.TimeoutError:
-                raise RequestError(408, f"the body did not arrive within {settings.timeout:g} s.") from None
-            except ClientDisconnect:
-                raise RequestError(499, _GONE) from None
-            yield body
+    with memory.reserve("too many requests at once") as resize:
+        reserve(promised)
+        try:
+            await asyncio.wait_for(collect(), settings.timeout)
+        except asyncio.TimeoutError:
+            raise RequestError(408, f"the body did not arrive within {settings.timeout:g} s.") from None
+        except ClientDisconnect:
+            raise RequestError(499, _GONE) from None
+        yield body

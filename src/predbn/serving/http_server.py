@@ -131,7 +131,7 @@ class Server(uvicorn.Server):
         self.should_exit = True
         if self.signals.count(signal.SIGINT) > 1:
             signal.signal(signal.SIGINT, signal.SIG_DFL)
-            self._loop.call_soon_threadsafe(lambda: self._loop.create_task(self._refuse_all()))
+            asyncio.run_coroutine_threadsafe(self._refuse_all(), self._loop)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         before = self._service.metrics.unanswered

@@ -6,7 +6,6 @@ import json
 import logging
 import sys
 import time
-from collections import Counter
 from datetime import datetime, timezone
 
 _STANDARD = {*vars(logging.makeLogRecord({})), "message", "asctime", "color_message", "taskName", "_ray_timestamp_ns"}
@@ -39,24 +38,20 @@ class RateLimit(logging.Filter):
 
     def __init__(self) -> None:
         super().__init__()
-        self._second = 0
-        self._seen: Counter[str] = Counter()
-        self._left_out: Counter[str] = Counter()
+        self._seen: dict[str, tuple[int, int]] = {}
+        """The last second of each event, and how many there were in it."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        event, second = record.getMessage(), int(time.monotonic())
-        if event in self.ASKED_FOR:
+        second = int(time.monotonic())
+        if record.msg in self.ASKED_FOR:
             return True
-        if second != self._second:
-            self._second = second
-            self._seen.clear()
-        self._seen[event] += 1
-        if self._seen[event] > self.PER_SECOND:
-            self._left_out[event] += 1
-            return False
-        if self._left_out[event]:
-            record.left_out = self._left_out.pop(event)
-        return True
+        last, seen = self._seen.get(record.msg, (second, 0))
+        if last != second:
+            if seen > self.PER_SECOND:
+                record.left_out = seen - self.PER_SECOND
+            seen = 0
+        self._seen[record.msg] = second, seen + 1
+        return seen < self.PER_SECOND
 
 
 def log_as_json(level: str) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from predbn.common import AdaptationError, ServingError, lock_folder
-from predbn.norm import DamagedStreamError, DirectoryStore, SavedStream, StreamStore
+from predbn.norm import DamagedStreamError, DirectoryStore, Owner, SavedStream
 
 from .errors import RequestError
 from .stream_record import StreamRecord
@@ -110,11 +110,20 @@ def check_replicas(folder: Path) -> None:
             pass
 
 
-class NoStore(StreamStore):
-    """A store for servers without a folder: a stream that leaves memory is forgotten.
+class NoStore:
+    """A store for servers without a folder: a stream that leaves memory is forgotten."""
 
-    It inherits methods that do nothing.
-    """
+    def claim(self, owner: Owner) -> None:
+        pass
+
+    def get(self, name: Hashable) -> None:
+        return None
+
+    def put(self, name: Hashable, saved: SavedStream) -> None:
+        pass
 
     def remove(self, name: Hashable) -> bool:
         return False
+
+    def clear(self) -> None:
+        pass
