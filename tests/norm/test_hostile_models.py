@@ -10,6 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn.utils import parametrize
 
 import predbn
@@ -174,6 +175,24 @@ def test_functions_that_are_transformed_change_no_state(strategy, transform):
             later = images(4, seed=3, shift=1.0)
             torch.testing.assert_close(copy.deepcopy(model)(later), clean(later))
             model(later)
+
+
+@pytest.mark.filterwarnings("ignore:Attempted to insert a get_attr Node")  # by PyTorch
+@pytest.mark.parametrize("strategy", ["batch", "prior(N=4)", "auto(calibrated=False)"])
+def test_a_function_that_is_recorded_and_made_linear(strategy):
+    """torch.func.linearize records the model with make_fx, which cannot look at values."""
+    model, x, direction = predbn.adapt(net(), strategy), images(4), images(4, seed=3)
+    output, slope = torch.func.linearize(model, x)
+    wanted, wanted_slope = torch.func.jvp(model, (x,), (direction,))
+    torch.testing.assert_close(output, wanted)
+    torch.testing.assert_close(slope(direction), wanted_slope, rtol=1e-4, atol=1e-5)
+
+
+def test_a_strategy_that_keeps_state_is_not_recorded():
+    model = predbn.adapt(net(), "ema")
+    with pytest.raises(predbn.AdaptationError, match="keeps state from batch to batch"):
+        make_fx(model)(images(4))
+    assert not predbn.state_dict(model)["streams"]["default"]["bn1"]
 
 
 def test_forward_mode_gradients():

@@ -99,7 +99,7 @@ def _check_context(adaptation: LayerAdaptation, layer: Any) -> None:
                 "torch.onnx.export with dynamo=False writes wrong or invalid files for adapted models; use dynamo=True"
             )
         return
-    if is_tracing() and (is_exporting() or torch.jit.is_tracing() or torch.onnx.is_in_onnx_export()):
+    if is_exporting() or (is_tracing() and not torch.compiler.is_dynamo_compiling()):
         raise AdaptationError(
             f"strategy '{strategy.name}' keeps state from batch to batch, which an exported graph cannot; "
             "export predbn.fold(model), which fixes the statistics, or use 'batch' or 'prior'"
