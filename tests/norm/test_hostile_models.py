@@ -147,10 +147,16 @@ def test_describe_after_a_compiled_batch():
     assert predbn.describe(model)[0].distance is None, "not that of another batch"
 
 
-def test_export_without_gradients_then_run_with_them():
-    model = predbn.adapt(net(), "batch")
-    with torch.no_grad():
-        exported = torch.export.export(model, (images(4),)).module()
+@pytest.mark.parametrize("strategy", ["batch", "auto(calibrated=False)"])
+@pytest.mark.parametrize("is_strict", [False, True])
+@pytest.mark.parametrize("gradients", [False, True])
+@pytest.mark.filterwarnings("ignore:While compiling, we found certain side effects")
+def test_export_with_or_without_gradients_then_save_and_run_with_them(strategy, is_strict, gradients):
+    model, file = predbn.adapt(net(), strategy), io.BytesIO()
+    with torch.set_grad_enabled(gradients):
+        torch.export.save(torch.export.export(model, (images(4),), strict=is_strict), file)
+    file.seek(0)
+    exported = torch.export.load(file).module()
     x = images(4).requires_grad_()
     wanted = torch.autograd.grad(model(x).square().sum(), x)[0]
     torch.testing.assert_close(torch.autograd.grad(exported(x).square().sum(), x)[0], wanted, rtol=1e-3, atol=1e-4)
