@@ -10,6 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn.utils import parametrize
 
 import predbn
@@ -146,10 +147,16 @@ def test_describe_after_a_compiled_batch():
     assert predbn.describe(model)[0].distance is None, "not that of another batch"
 
 
-def test_export_without_gradients_then_run_with_them():
-    model = predbn.adapt(net(), "batch")
-    with torch.no_grad():
-        exported = torch.export.export(model, (images(4),)).module()
+@pytest.mark.parametrize("strategy", ["batch", "auto(calibrated=False)"])
+@pytest.mark.parametrize("is_strict", [False, True])
+@pytest.mark.parametrize("gradients", [False, True])
+@pytest.mark.filterwarnings("ignore:While compiling, we found certain side effects")
+def test_export_with_or_without_gradients_then_save_and_run_with_them(strategy, is_strict, gradients):
+    model, file = predbn.adapt(net(), strategy), io.BytesIO()
+    with torch.set_grad_enabled(gradients):
+        torch.export.save(torch.export.export(model, (images(4),), strict=is_strict), file)
+    file.seek(0)
+    exported = torch.export.load(file).module()
     x = images(4).requires_grad_()
     wanted = torch.autograd.grad(model(x).square().sum(), x)[0]
     torch.testing.assert_close(torch.autograd.grad(exported(x).square().sum(), x)[0], wanted, rtol=1e-3, atol=1e-4)
@@ -174,6 +181,24 @@ def test_functions_that_are_transformed_change_no_state(strategy, transform):
             later = images(4, seed=3, shift=1.0)
             torch.testing.assert_close(copy.deepcopy(model)(later), clean(later))
             model(later)
+
+
+@pytest.mark.filterwarnings("ignore:Attempted to insert a get_attr Node")  # by PyTorch
+@pytest.mark.parametrize("strategy", ["batch", "prior(N=4)", "auto(calibrated=False)"])
+def test_a_function_that_is_recorded_and_made_linear(strategy):
+    """torch.func.linearize records the model with make_fx, which cannot look at values."""
+    model, x, direction = predbn.adapt(net(), strategy), images(4), images(4, seed=3)
+    output, slope = torch.func.linearize(model, x)
+    wanted, wanted_slope = torch.func.jvp(model, (x,), (direction,))
+    torch.testing.assert_close(output, wanted)
+    torch.testing.assert_close(slope(direction), wanted_slope, rtol=1e-4, atol=1e-5)
+
+
+def test_a_strategy_that_keeps_state_is_not_recorded():
+    model = predbn.adapt(net(), "ema")
+    with pytest.raises(predbn.AdaptationError, match="keeps state from batch to batch"):
+        make_fx(model)(images(4))
+    assert not predbn.state_dict(model)["streams"]["default"]["bn1"]
 
 
 def test_forward_mode_gradients():

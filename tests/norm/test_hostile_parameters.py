@@ -111,6 +111,7 @@ def test_a_subclass_is_normalised_with_what_it_passes_itself(kind, reference, st
     torch.testing.assert_close(layer(x), wanted, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.filterwarnings("ignore:an adapted model was called in training mode")
 @torch.no_grad()
 def test_a_subclass_with_other_arguments():
     torch.manual_seed(0)

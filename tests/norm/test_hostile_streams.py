@@ -27,6 +27,7 @@ from predbn.norm.layer import adaptations
 from predbn.norm.streams import api, blocks, lock, registry, stream
 
 from .models import images, net
+from .streams.stores import MemoryStore
 
 
 def adapted(store: Any = None, **options: Any) -> nn.Module:
@@ -210,7 +211,7 @@ def test_a_damaged_file_does_not_block_reset(tmp_path, content, forget):
     assert not files(tmp_path)
 
 
-class Slow(dict):
+class Slow(MemoryStore):
     """A store that waits until it is released when it writes certain streams."""
 
     def __init__(self, *names: str) -> None:
@@ -218,17 +219,11 @@ class Slow(dict):
         self.slow = names
         self.reached, self.released = threading.Event(), threading.Event()
 
-    def claim(self, owner: Any) -> None:
-        pass
-
     def put(self, name: Any, saved: Any) -> None:
         if name in self.slow:
             self.reached.set()
             assert self.released.wait(30)
-        self[name] = saved
-
-    def remove(self, name: Any) -> bool:
-        return self.pop(name, None) is not None
+        super().put(name, saved)
 
 
 def while_it_is_written(store: Slow, model: nn.Module, work: Callable[[], Any]) -> Any:
@@ -471,6 +466,10 @@ def malformed() -> dict[str, Callable[[dict[str, Any]], None]]:
         "a list": lambda state: layer(state).update(mean=[0.0] * 8),
         "a number": lambda state: layer(state).update(mean=0.5),
         "a text": lambda state: layer(state).update(passes="many"),
+        "a count in a tensor": lambda state: layer(state).update(passes=torch.tensor(3)),
+        "complex numbers": lambda state: layer(state).update(mean=torch.zeros(8, dtype=torch.complex64)),
+        "a sparse tensor": lambda state: layer(state).update(mean=torch.zeros(8).to_sparse()),
+        "a tensor without values": lambda state: layer(state).update(mean=torch.zeros(8, device="meta")),
         "other channels": lambda state: layer(state).update(mean=torch.zeros(3)),
         "no channels": lambda state: layer(state).update(mean=torch.tensor(0.0)),
         "an unknown layer": lambda state: state["streams"]["a"].update(bn9={"mean": torch.zeros(8)}),

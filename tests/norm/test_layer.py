@@ -161,6 +161,7 @@ def test_a_forward_that_hides_its_normalisation_is_refused():
         layer(images())
 
 
+@pytest.mark.filterwarnings("ignore:an adapted model was called in training mode")
 def test_eps_is_replaced_at_prediction_only():
     layer = randomise(nn.BatchNorm2d(3)).eval()
     x = images()

@@ -60,6 +60,10 @@ def assert_statistics_of_one_batch(model, x=DATA, tolerance=1e-6):
 def test_statistics_of_the_whole_data_however_it_is_batched(sizes):
     model = predbn.recompute(wide().train(), split(sizes))
     assert_statistics_of_one_batch(model)
+    population = predbn.state_dict(predbn.adapt(wide(), "population", loader=split(sizes)))["streams"]["default"]
+    for name, statistics in population.items():
+        layer = model.get_submodule(name)
+        torch.testing.assert_close((statistics["mean"], statistics["var"]), (layer.running_mean, layer.running_var))
     assert model.training
     assert {int(layer.num_batches_tracked) for layer in (model.bn1, model.bn2, model.bn3)} == {len(sizes)}
     assert all(type(layer) in (nn.BatchNorm2d, nn.BatchNorm1d) for layer in (model.bn1, model.bn2, model.bn3))

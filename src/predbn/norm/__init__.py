@@ -20,7 +20,7 @@ from .drift import Drift, DriftMeter
 from .fold import fold
 from .forward import Arguments, BatchForward, Forward, Wrapper, batches_of
 from .layer import adapted_layers
-from .layers import Layers, device_of, modules_of, named_layers, select_by_name, tensors_of, unwrapped
+from .layers import Layers, device_of, modules_of, named_layers, select_by_name, unwrapped
 from .observation import Observation
 from .recompute import recompute
 from .segments import Bucket, RowOrder, Segments, StreamSegments
@@ -126,6 +126,5 @@ __all__ = [
     "stream",
     "stream_bytes",
     "streams",
-    "tensors_of",
     "unwrapped",
 ]

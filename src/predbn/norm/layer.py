@@ -99,7 +99,7 @@ def _check_context(adaptation: LayerAdaptation, layer: Any) -> None:
                 "torch.onnx.export with dynamo=False writes wrong or invalid files for adapted models; use dynamo=True"
             )
         return
-    if is_tracing() and (is_exporting() or torch.jit.is_tracing() or torch.onnx.is_in_onnx_export()):
+    if is_exporting() or (is_tracing() and not torch.compiler.is_dynamo_compiling()):
         raise AdaptationError(
             f"strategy '{strategy.name}' keeps state from batch to batch, which an exported graph cannot; "
             "export predbn.fold(model), which fixes the statistics, or use 'batch' or 'prior'"
@@ -119,12 +119,16 @@ class AdaptedLayer(nn.Module):
     _predbn_epilogue: Epilogue | None
 
     def forward(self, input: Tensor) -> Tensor:
-        if _keeps_its_forward(self, input):
+        layer: Any = self
+        adaptation: Any = self.__dict__.get("_predbn")  # LayerAdaptation or None
+        # A forward that was set on the instance may call this one although we do not know what it does around that
+        # call, or although the layer is adapted no longer.
+        is_adapted = adaptation is not None and self._predbn_epilogue is not None
+        if not is_adapted or _is_unchanged(self) or _is_empty(adaptation, input):
             return cast(Tensor, getattr(self, "_predbn_source", type(self)).forward(self, input))
         check_input = getattr(self, "_check_input_dim", None)
         if check_input is not None:
             check_input(input)
-        layer, adaptation = cast(Any, self), self._predbn
         _check_context(adaptation, layer)
         running = layer.running_mean, layer.running_var
         y = adapted_batch_norm(adaptation, input, layer.weight, layer.bias, adaptation.eps(layer), running)
@@ -154,43 +158,30 @@ class AdaptedLayer(nn.Module):
         return _new_adapted_layer, arguments, self.__dict__.copy()
 
 
-def _is_identity(shared: Adaptation) -> bool:
-    """Whether the layers do what they did before they were adapted."""
+def _is_unchanged(layer: AdaptedLayer) -> bool:
+    """Whether the layer does what it did before it was adapted: in training mode, and with "train". Also counts the
+    call."""
+    shared = layer._predbn.shared
+    if _is_training(layer):
+        return True
     is_train = type(shared.strategy) is Train and shared.observer is None
     return is_train and shared.eps is None and shared.group is None
 
 
-def _keeps_its_forward(layer: AdaptedLayer, x: Any) -> bool:
-    """Whether the layer does now what it did before it was adapted.
-
-    A forward that was set on the instance may call ours although we do not know what it does around that call, or
-    although the layer is adapted no longer.
-    """
-    adaptation: LayerAdaptation | None = layer.__dict__.get("_predbn")
-    if adaptation is None or layer._predbn_epilogue is None:
-        return True
-    return _is_training(layer) or _is_unchanged(adaptation.shared, adaptation.name, x)
-
-
-def _is_training(layer: nn.Module) -> bool:
-    """Also counts the call of the layer.
-
-    Frozen layers do the same in both modes, and timm creates them in training mode whatever the model's mode is.
-    """
+def _is_training(layer: AdaptedLayer) -> bool:
+    """Frozen layers do the same in both modes, and timm creates them in training mode whatever the model's mode is."""
     model = count_layer_call()
     is_training = layer.training and (model is None or isinstance(layer, _BatchNorm) or model.training)
     if is_training and isinstance(layer, _BatchNorm) and layer.running_mean is not None and not is_tracing():
-        attached(layer).shared.warn_of_training()  # type: ignore[union-attr]
+        layer._predbn.shared.warn_of_training()
     return is_training
 
 
-def _is_unchanged(shared: Adaptation, name: str, x: Any) -> bool:
-    """Whether the layer gives what it gave before: for "train", and for an empty batch."""
-    if _is_identity(shared):
-        return True
+def _is_empty(adaptation: LayerAdaptation, x: Any) -> bool:
+    """Whether there is nothing to normalise, here and in other processes."""
     if not isinstance(x, Tensor):
-        raise AdaptationError(f"layer '{name}' got a {type(x).__name__}, not a Tensor")
-    return x.numel() == 0 and not shared.sync
+        raise AdaptationError(f"layer '{adaptation.name}' got a {type(x).__name__}, not a Tensor")
+    return x.numel() == 0 and not adaptation.shared.sync
 
 
 class InterceptedLayer(AdaptedLayer):
@@ -201,7 +192,7 @@ class InterceptedLayer(AdaptedLayer):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         forward = self.__dict__.get("_predbn_forward") or super(AdaptedLayer, self).forward
-        if _is_training(self) or _is_identity(self._predbn.shared):
+        if _is_unchanged(self):
             return forward(*args, **kwargs)
         with _ReplaceBatchNorm(self._predbn, self) as replacement:
             y = forward(*args, **kwargs)
@@ -231,7 +222,7 @@ class _ReplaceBatchNorm(TorchFunctionMode):
         self.called = True
         given = {"weight": None, "bias": None, "eps": 1e-5, **dict(zip(names, args, strict=False)), **kwargs}
         shared, layer = self.adaptation.shared, cast(Any, self.layer)
-        if _is_unchanged(shared, self.adaptation.name, given["input"]):
+        if _is_empty(self.adaptation, given["input"]):
             return func(*args, **kwargs)
         _check_context(self.adaptation, layer)
         eps = float(given["eps"]) if shared.eps is None else shared.eps

@@ -71,7 +71,7 @@ def example_moments(x: Tensor, eps: float = 0.0) -> tuple[Tensor, Tensor]:
 
 
 def pooled(
-    mean: Tensor, var: Tensor, segments: Segments | None, sizes: Tensor, is_finite: Tensor | None = None
+    mean: Tensor, var: Tensor, segments: Segments | None, sizes: Tensor | int, is_finite: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """Mean and biased variance of each segment, [S, C] each, or of all examples, from those of the examples, [N, C].
 

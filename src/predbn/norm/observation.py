@@ -158,18 +158,13 @@ class Observation:
                 return computed
         if bounds is not None:
             return self._bounded_moments(bounds)
-        return self._batch_moments(may_wait) if self.segments is None else self._segment_moments()
+        if self.segments is None and not self._is_masked:
+            return self._batch_moments(may_wait)
+        return self._pooled_moments()
 
     def _batch_moments(self, may_wait: bool) -> Moments:
-        """Examples that are not finite are looked for only if the moments are not; in a graph they are masked."""
+        """Examples that are not finite are looked for only if the moments are not."""
         x, size = self._x, self._examples
-        if self._is_masked:
-            example_mean, example_var = self.example_moments()
-            is_finite = is_finite_example(example_mean, example_var)
-            sizes = is_finite.sum()
-            return Moments(
-                *moments.pooled(example_mean, example_var, None, sizes, is_finite), sizes * self._positions, sizes
-            )
         mean, var = moments.moments(x, self.eps)
         if (may_wait or is_readable(mean.detach())) and not _is_known_finite(mean, var):
             is_finite = x.detach().isfinite().flatten(1).all(1)
@@ -184,18 +179,17 @@ class Observation:
         batch = Moments(mean, var, x.numel() // x.shape[1], size)
         return pool_over_processes(batch, self._adaptation.shared.process_group) if self._sync else batch
 
-    def _segment_moments(self) -> Moments:
-        """The moments of each segment; examples that are not finite do not count."""
-        assert self.segments is not None
+    def _pooled_moments(self) -> Moments:
+        """Of each segment, or of the batch in a graph, without the examples that are not finite."""
         mean, var = self.example_moments()
-        sizes = self.segments.size_tensor(mean)
+        size, is_finite = self.size, None
         if self._is_masked or not is_transformed(mean):
-            is_finite = (mean.detach() + var.detach()).isfinite().all(1)
-            if not is_readable(is_finite) or self._can_leave_out(is_finite) or self.bad_rows:
-                sizes = self.segments.sum(is_finite.long()[:, None])
-                statistics = moments.pooled(mean, var, self.segments, sizes, is_finite)
-                return Moments(*statistics, sizes * self._positions, sizes)
-        return Moments(*moments.pooled(mean, var, self.segments, sizes), sizes * self._positions, sizes)
+            is_finite = is_finite_example(mean, var)
+            size = self._count_finite(is_finite)
+            if is_readable(is_finite) and not self.bad_rows:
+                is_finite = None
+        statistics = moments.pooled(mean, var, self.segments, size, is_finite)
+        return Moments(*statistics, size * self._positions, size)
 
     def _bounded_moments(self, bounds: Bounds) -> Moments:
         if self.segments is not None and is_exporting():
@@ -204,24 +198,25 @@ class Observation:
                 "cannot; adapt with robust=False, or without a group"
             )
         mean, var = self.example_moments()
-        is_finite = is_finite_example(mean, var)
-        size: int | Tensor = self._examples
         if self._sync:
             mean, var = gather_examples(torch.cat([mean, var], 1), self._adaptation.shared.process_group).chunk(2, 1)
-            is_finite = is_finite_example(mean, var)
-            size = is_finite.sum().double()
-        elif self.segments is not None:
-            if is_readable(is_finite):
-                self._can_leave_out(is_finite)
-            size = self.segments.sum(is_finite.long()[:, None])
-        elif is_readable(is_finite) and self._can_leave_out(is_finite):
-            size -= self.bad_rows
-        elif self.bad_rows:
-            self.is_rejected = True
-        elif self._is_masked:
-            size = is_finite.sum()
+        is_finite = is_finite_example(mean, var)
+        size = is_finite.sum().double() if self._sync else self._count_finite(is_finite)
         statistics, between = bounded_moments(mean, var, is_finite, self.eps, bounds, size, self.segments)
         return Moments(*statistics, size * self._positions, size, between)
+
+    def _count_finite(self, is_finite: Tensor) -> int | Tensor:
+        """How many examples are finite, in each segment if there are any; where that cannot be known, all."""
+        if is_readable(is_finite):
+            can_leave_out = self._can_leave_out(is_finite)
+            if self.segments is None:
+                self.is_rejected = self.bad_rows > 0 and not can_leave_out
+                return self._examples - self.bad_rows if can_leave_out else self._examples
+            if not self.bad_rows:
+                return self.size
+        if self.segments is not None:
+            return self.segments.sum(is_finite.long()[:, None])
+        return is_finite.sum() if self._is_masked else self._examples
 
     def _bounds(self) -> Bounds | None:
         """How the influence of examples is bounded. What the bounds do to clean examples is corrected as far as it is
@@ -259,11 +254,10 @@ class Observation:
         mean, _ = self.example_moments()
         is_finite = mean.detach().isfinite().all(1)
         batch = self.moments(allow_single_value=True)
-        if self.segments is not None:
-            spread = (mean - self.segments.repeat(batch.mean)).square()
-            return self.segments.sum(torch.where(is_finite[:, None], spread, 0.0)) / batch.n
-        if self._is_masked:
-            return torch.where(is_finite[:, None], (mean - batch.mean).square(), 0.0).sum(0) / batch.size
+        if self.segments is not None or self._is_masked:
+            total = batch.mean if self.segments is None else self.segments.repeat(batch.mean)
+            spread = torch.where(is_finite[:, None], (mean - total).square(), 0.0)
+            return (spread.sum(0) if self.segments is None else self.segments.sum(spread)) / batch.n
         if self.bad_rows:
             mean = mean[is_finite]
         if not self._sync:

@@ -39,6 +39,7 @@ _TOGETHER = (
     ("shares", "expected", "class_errors", "class_sums"),
     ("class_sizes", "class_means", "class_squares"),
 )
+_COUNTS = "passes", "done"
 _VARIANCES = "var", "seen_var", "new_var"
 
 
@@ -139,8 +140,10 @@ def _check_layers(
         for key, value in values.items():
             if value is None and key in optional:
                 continue
-            if not isinstance(value, Tensor | int | float):
-                raise AdaptationError(f"'{key}' {where} is a {type(value).__name__}, not a tensor or number")
+            is_number = isinstance(value, int | float)
+            if not is_number and (key in _COUNTS or not _is_plain_tensor(value)):
+                wanted = "a number" if key in _COUNTS else "a number or a tensor of real numbers"
+                raise AdaptationError(f"'{key}' {where} is {value!r}, not {wanted}")
             numbers = torch.as_tensor(value)
             if not (numbers.isfinite() & ((numbers >= 0) | (key not in _VARIANCES))).all():
                 raise AdaptationError(
@@ -153,6 +156,11 @@ def _check_layers(
                 raise AdaptationError(f"'{missing[0]}' {where} is missing, which belongs to the others there")
         if name in layers:
             _check_shapes(name, layers[name], values, (calibrations or {}).get(name, {}))
+
+
+def _is_plain_tensor(value: Any) -> bool:
+    """Whether this is a tensor whose values can be compared."""
+    return isinstance(value, Tensor) and value.layout is torch.strided and not (value.is_complex() or value.is_meta)
 
 
 def _check_shapes(name: str, layer: Any, values: dict[str, Any], calibration: dict[str, Any]) -> None:

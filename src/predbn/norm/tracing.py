@@ -33,12 +33,15 @@ def is_constant_in_graphs(function: F) -> F:
 def is_tracing() -> bool:
     """Whether this thread records operators into a graph (compiled, exported, traced) rather than just runs them.
 
-    PyTorch's flag is true in all threads while one compiles or exports. It is needed for export with strict=False,
-    which runs Python itself, in a dispatch mode of its thread.
+    Export with strict=False and `make_fx`, which `torch.func.linearize` uses, run Python itself, in a dispatch mode of
+    their thread. PyTorch's flag is true in all threads while one compiles or exports.
     """
     if torch.compiler.is_dynamo_compiling() or torch._C._is_tracing():
         return True
-    return torch.compiler._is_compiling_flag and torch._C._len_torch_dispatch_stack() > 0
+    if torch._C._len_torch_dispatch_stack() == 0:
+        return False
+    proxy_mode = torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.PROXY)
+    return torch.compiler._is_compiling_flag or proxy_mode is not None
 
 
 def is_exporting() -> bool:

@@ -264,8 +264,6 @@ def test_wrong_ids_are_refused():
         with predbn.streams(own, ids), pytest.raises(predbn.AdaptationError, match=r"3 examples.* got 2 ids"):
             own(images(3))
     for ids, message in [
-        ([["a"], "b"], r"must be str or int, got \['a'\]"),
-        ([("cam", 1), None], r"must be str or int, got \('cam', 1\)"),
         ("ab", "takes a list"),
         (7, "takes a list"),
         ([], "got no ids"),

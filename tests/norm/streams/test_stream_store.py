@@ -19,27 +19,10 @@ from predbn.norm.layer import adaptations
 from predbn.norm.streams.state import States
 
 from ..models import images, net
+from .stores import MemoryStore
 from .test_stream_rows import STATEFUL, adapted, assert_same_states, batch_of
 
 OWNER = {"strategy": "ema", "network": "0"}
-
-
-class MemoryStore(dict):
-    """The smallest store. It counts what it is asked for."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.puts: list[object] = []
-
-    def put(self, name: object, saved: SavedStream) -> None:
-        self.puts.append(name)
-        self[name] = saved
-
-    def remove(self, name: object) -> bool:
-        return self.pop(name, None) is not None
-
-    def claim(self, owner: object) -> None:
-        pass
 
 
 def saved_stream(layers: States) -> SavedStream:
@@ -177,9 +160,6 @@ def test_any_text_and_integer_is_a_name(tmp_path):
     assert store.remove("a")
     assert not store.remove("a")
     assert store.get("a") is None
-    for name in (("a", 1), 1.5, True, None):
-        with pytest.raises(predbn.AdaptationError, match="str"):
-            store.put(name, saved_stream({}))
 
 
 def test_states_come_back_bit_by_bit(tmp_path):
@@ -218,9 +198,6 @@ def test_damaged_and_foreign_files_are_refused(tmp_path):
     with pytest.raises(predbn.AdaptationError, match=rf"{path.name} is damaged.* delete it"):
         predict(other, ["b", "a"])
     assert not adaptations(other)[0].streams._open, "nothing stays open"
-    path.write_bytes(b"hello")
-    with pytest.raises(predbn.AdaptationError, match=rf"{path.name} is damaged"):
-        predict(other, ["b", "a"])
     write_tensors(path, {"b": 1})
     with pytest.raises(predbn.AdaptationError, match=rf"{path.name} is not the state of a stream"):
         predict(other, ["b", "a"])

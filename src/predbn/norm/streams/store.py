@@ -134,6 +134,4 @@ class DirectoryStore:
             path.unlink(missing_ok=True)
 
     def _path(self, name: Hashable) -> Path:
-        if isinstance(name, bool) or not isinstance(name, str | int):
-            raise AdaptationError(f"stream {name!r} cannot be stored in {self.folder}: stream ids must be str or int")
         return self.folder / f"{hashlib.sha256(json.dumps(name).encode()).hexdigest()[:32]}{_SUFFIX}"
