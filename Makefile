@@ -44,7 +44,7 @@ lint: .venv/installed-dev
 
 # torchvision, timm and what builds on them come without their dependencies: PyPI's torchvision is a CUDA build that
 # would replace a CPU torch. benchmarks/cpu_torchvision.py makes it, and so timm, importable beside one.
-.venv/installed-dev: .venv/installed
+.venv/installed-dev: .venv/installed benchmarks/cpu_torchvision.py
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[dev]"
 	$(BIN)/pip install --quiet --constraint constraints.txt --no-deps timm torchvision segmentation_models_pytorch monai
 	$(BIN)/pip install --quiet --constraint constraints.txt pyyaml huggingface_hub
