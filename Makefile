@@ -1,13 +1,22 @@
 # `make demo` and `make test` need python3 and make, nothing else.
 PYTHON ?= python3
 BIN := .venv/bin
+# These come without their dependencies: PyPI's torchvision is a CUDA build that would replace a CPU torch.
+# benchmarks/cpu_torchvision.py makes it, and so timm, importable beside one.
+BESIDE_TORCH := timm torchvision segmentation_models_pytorch monai
+OF_TIMM := pyyaml huggingface_hub
+TORCH := $(shell sed -n 's/^torch==//p' constraints.txt)
 
-.PHONY: demo test docs dist chaos soak lint clean
+.PHONY: demo test pytest docs dist chaos soak lint constraints clean
 
 demo: .venv/installed
 	$(BIN)/predbn demo
 
-test: .venv/installed-dev lint
+# mypy has one core and the tests wait now and then, so both run at the same time.
+test: .venv/installed-dev
+	$(MAKE) --no-print-directory --jobs 2 lint pytest
+
+pytest: .venv/installed-dev
 	$(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
 
 # The site: build/site/index.html. It needs no network.
@@ -34,6 +43,13 @@ lint: .venv/installed-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# A fresh resolution of constraints.txt by uv. torch keeps its version; as a CPU build it needs no package for CUDA.
+# UV_TORCH_BACKEND=cpu takes that build from PyTorch's index, UV_FIND_LINKS=FOLDER from a folder.
+constraints:
+	printf '%s\n' torch==$(TORCH)+cpu $(BESIDE_TORCH) $(OF_TIMM) | uv pip compile --upgrade --quiet --no-header \
+		--no-annotate --no-emit-package setuptools --extra dev --output-file constraints.txt pyproject.toml -
+	sed -i 's/+cpu$$//' constraints.txt
+
 .venv/bin/pip:
 	$(PYTHON) -m venv .venv
 
@@ -42,12 +58,10 @@ lint: .venv/installed-dev
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[eval]"
 	touch $@
 
-# torchvision, timm and what builds on them come without their dependencies: PyPI's torchvision is a CUDA build that
-# would replace a CPU torch. benchmarks/cpu_torchvision.py makes it, and so timm, importable beside one.
-.venv/installed-dev: .venv/installed
+.venv/installed-dev: .venv/installed benchmarks/cpu_torchvision.py
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[dev]"
-	$(BIN)/pip install --quiet --constraint constraints.txt --no-deps timm torchvision segmentation_models_pytorch monai
-	$(BIN)/pip install --quiet --constraint constraints.txt pyyaml huggingface_hub
+	$(BIN)/pip install --quiet --constraint constraints.txt --no-deps $(BESIDE_TORCH)
+	$(BIN)/pip install --quiet --constraint constraints.txt $(OF_TIMM)
 	cp benchmarks/cpu_torchvision.py .venv/lib/python3*/site-packages
 	echo "import cpu_torchvision" > $$(echo .venv/lib/python3*/site-packages)/cpu_torchvision.pth
 	touch $@

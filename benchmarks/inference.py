@@ -28,9 +28,10 @@ from typing import TypeAlias
 import torch
 from torch import Tensor, nn
 
+import cpu_torchvision  # noqa: F401
 import predbn
 from measurements import RESULTS, markdown_table, read_results, write_results
-from predbn.models import declare_torchvision_operators, load
+from predbn.models import load
 
 Rows: TypeAlias = dict[str, dict[str, float]]
 Predict: TypeAlias = Callable[[Tensor], object]
@@ -55,7 +56,6 @@ def build(name: str, **options: object) -> nn.Module:
     """A network of timm with random weights, or the package's ResNet-20 behind its preprocessing."""
     if name == "resnet20":
         return load("zoo:resnet20-cifar10/batch/0").network.eval()
-    declare_torchvision_operators()
     import timm
 
     torch.manual_seed(0)

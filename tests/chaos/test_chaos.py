@@ -1,4 +1,4 @@
-"""The short form of `make chaos`. tests/evaluation/test_ray_engine.py interrupts a run with Ray, which takes longer."""
+"""The short form of `make chaos`. tests/evaluation/test_ray_pool.py interrupts a run with Ray, which takes longer."""
 
 import json
 import subprocess

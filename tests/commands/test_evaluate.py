@@ -87,7 +87,7 @@ def test_a_folder_with_some_of_the_classes_is_mapped_by_a_file(own):
     (own / "pictures" / "dog").rename(own / "one" / "dog")
     result = evaluate(f"{SMALL} --data one")
     assert "has 2 classes, but the data has 1" in str(result.exception)
-    result = evaluate(f"{SMALL} --data one --class-map classes.txt")
+    result = evaluate(f"{SMALL} --data one --class-map classes.txt --no-report")
     assert result.exit_code == 0, result.output
     assert Results.load("predbn-run").card["data"]["classes"] == 2
 
@@ -96,7 +96,7 @@ def test_a_strategy_of_a_module_of_ones_own_is_known(own):
     code = "from dataclasses import dataclass\nimport predbn\n@dataclass(frozen=True)\n"
     code += "class Plain(predbn.Batch):\n    name = 'plain'\n"
     (own / "my_strategies.py").write_text(code)
-    result = evaluate(f"{SMALL} --data pictures --strategy train,plain --import my_strategies")
+    result = evaluate(f"{SMALL} --data pictures --strategy train,plain --import my_strategies --no-report")
     assert result.exit_code == 0, result.output
     assert set(Results.load("predbn-run").frame["strategy"]) == {"train", "plain"}
     predbn.Strategy._by_name.pop("plain")

@@ -92,6 +92,9 @@ def here(project, tmp_path, monkeypatch):
     sys.modules.pop("mine", None)
 
 
+QUICKLY = ["--json", "--no-report"]
+
+
 def predbn(*arguments):
     return runner.invoke(cli.app, [str(argument) for argument in arguments])
 
@@ -127,7 +130,7 @@ def test_other_commands_take_them_too(here, command, data):
 
 
 def test_grey_pictures_are_corrupted(here):
-    result = predbn("evaluate", *MODEL, *GREY, "--data", "clean", "--severity", 5, "--out", here / "run", "--json")
+    result = predbn("evaluate", *MODEL, *GREY, "--data", "clean", "--severity", 5, *QUICKLY, "--out", here / "run")
     assert result.exit_code == 0, result.output
     measured = json.loads(result.output)
     assert {row["severity"] for row in measured["by_severity"]} == {0, 5}
@@ -137,7 +140,7 @@ def test_grey_pictures_are_corrupted(here):
 
 
 def test_a_loader_is_measured_as_it_is(here):
-    data = ["--data", "loader:mine:dark", "--out", here / "run"]
+    data = ["--data", "loader:mine:dark", "--no-report", "--out", here / "run"]
     assert predbn("evaluate", *MODEL, *data).exit_code == 0
     fog = predbn("evaluate", *MODEL, *data, "--shift", "fog")
     assert "only pixels are corrupted" in str(fog.exception)
@@ -150,7 +153,7 @@ def test_classes_in_another_order_are_doubted(here, options):
     for data, is_doubted in (("clean", False), (here / "swapped", True)):
         given = [*options, data] if options == ["--reference"] else options
         out = here / f"run-{is_doubted}"
-        result = predbn("evaluate", *MODEL, *GREY, "--data", data, *given, "--out", out, "--json")
+        result = predbn("evaluate", *MODEL, *GREY, "--data", data, *given, *QUICKLY, "--out", out)
         assert result.exit_code == 0, result.output
         found = json.loads(result.output)
         sentences = found["recommendation"] if "recommendation" in found else found["comparisons"][0]["sentences"]

@@ -60,8 +60,8 @@ def test_what_is_read_from_an_archive_is_limited(tmp_path, monkeypatch):
             entry = tarfile.TarInfo(f"cifar-10-batches-py/{name}")
             entry.size = 1 << 20
             tar.addfile(entry, io.BytesIO(bytes(1 << 20)))
-    monkeypatch.setenv("PREDBN_MAX_BYTES", str((2 << 20) - 1))
-    with pytest.raises(DataError, match=r"data_batch_2 in .*bomb.tar.gz, .*set PREDBN_MAX_BYTES=2097152 if"):
+    monkeypatch.setattr("predbn.data.reading.MAX_BYTES", (2 << 20) - 1)
+    with pytest.raises(DataError, match=r"data_batch_2 in .*bomb.tar.gz, .*takes 2,097,152 bytes"):
         list(read_files(path, FILES))
     (tmp_path / "data_batch_1").write_bytes(bytes(3 << 20))
     with pytest.raises(DataError, match=r"data_batch_1 cannot be read \(it takes 3,145,728 bytes"):

@@ -45,7 +45,7 @@ def _memory_is_bounded(tmp_path_factory):
     unit = 1 if sys.platform == "darwin" else 1024
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PREDBN_MAX_BYTES", str(MAX_BYTES))
+        patch.setattr("predbn.data.reading.MAX_BYTES", MAX_BYTES)
         patch.setenv("PREDBN_CACHE", str(tmp_path_factory.mktemp("cache")))
         yield
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit - before < MAX_GROWTH

@@ -1,22 +1,17 @@
-"""Connecting to Ray: the errors when it fails, and a whole run from the command line."""
+"""Connecting to Ray, and the errors when it fails."""
 
 import os
-import signal
 import socket
-import subprocess
 import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from pathlib import Path
 
 import pytest
 
 from predbn import cli
-from predbn.evaluation import EvaluationError, RayEngine, Results, evaluate, read_plan
-
-from .ray_models import PAUSE
+from predbn.evaluation import EvaluationError, RayEngine
 
 RUN = ("evaluate", "--model", "zoo:resnet20-cifar10/batch/0", "--images", "100", "--batch-size", "100")
 
@@ -105,6 +100,19 @@ def test_a_cluster_that_wants_a_token(monkeypatch, is_healthy):
     server.stop(None)
 
 
+def test_a_local_cluster_is_started_and_stopped(monkeypatch):
+    ray, calls = pytest.importorskip("ray"), []
+    monkeypatch.setattr("os.environ", {})
+    monkeypatch.setattr(ray, "init", lambda **options: calls.append(options))
+    monkeypatch.setattr(ray, "cluster_resources", lambda: {"CPU": 2.0})
+    monkeypatch.setattr(ray, "shutdown", lambda: calls.append("shutdown"))
+    with RayEngine("local") as engine:
+        assert engine.device == "cpu"
+    assert calls[0] | {"address": "local", "include_dashboard": False} == calls[0]
+    assert calls[1:] == ["shutdown"]
+    assert os.environ == {"RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"}
+
+
 @pytest.mark.parametrize("address", ["somewhere", "ray://head:10001", "head:", ":6379", "head:70000", ""])
 def test_malformed_addresses_are_refused(address):
     pytest.importorskip("ray")
@@ -116,43 +124,3 @@ def test_malformed_addresses_are_refused(address):
 def test_a_certain_gpu_cannot_be_chosen(device):
     with pytest.raises(EvaluationError, match="not one of cpu, cuda and auto"):
         RayEngine(device=device)
-
-
-def test_a_run_on_a_local_cluster_can_be_interrupted_and_continued(tmp_path):
-    pytest.importorskip("ray")
-    out = tmp_path / "run"
-    options = ["--model", "tests.evaluation.ray_models:slow", "--images", "60", "--batch-size", "60", "--shift", "fog"]
-    options += ["--shift", "contrast", "--no-report", "--quiet", "--device", "cpu", "--out", str(out)]
-    paths = os.pathsep.join(str(Path(path).resolve()) for path in sys.path)
-    process = subprocess.Popen(
-        [sys.executable, "-m", "predbn.cli", "evaluate", *options, "--engine", "ray", "--address", "local"],
-        env={**os.environ, "PYTHONPATH": paths, PAUSE: "0.5"},
-        start_new_session=True,
-    )
-    deadline = time.monotonic() + 150
-    try:
-        while not list(out.glob("parts/results-*.parquet")):
-            assert process.poll() is None
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
-        os.killpg(process.pid, signal.SIGINT)
-        assert process.wait(timeout=60) != 0
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-    assert _has_ended(process.pid)
-    plan, first = read_plan(out / "plan.toml"), len(Results.load(out).frame)
-    whole = evaluate(plan, tmp_path / "whole").frame
-    assert evaluate(plan, out).frame.equals(whole)
-    assert 0 < first < len(whole)
-
-
-def _has_ended(group: int) -> bool:
-    """Whether every process of the group ends soon."""
-    for _ in range(300):
-        try:
-            os.killpg(group, 0)
-        except ProcessLookupError:
-            return True
-        time.sleep(0.1)
-    return False

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from predbn.metrics import MetricError, ScoreHistogram, Scores, accuracy, auc, brier, ece, nll
+from predbn.metrics import MetricError, ScoreHistogram, Scores, accuracy, brier, ece, nll
 
 from .examples import cases, predictions, sums
 
@@ -22,11 +22,6 @@ def test_functions_and_scores(case):
     gpu_scores.update(*on_gpu, log_probabilities=logs.cuda())
     assert sums(gpu_scores) == sums(cpu_scores)
     assert gpu_scores.compute() == cpu_scores.compute()
-
-
-def test_area():
-    scores, labels = predictions(500, 2)[0][:, 1].float(), torch.arange(500) % 2
-    assert auc(scores.cuda(), labels.cuda()).item() == auc(scores, labels).item()
 
 
 def test_updates_do_not_wait():

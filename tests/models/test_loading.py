@@ -102,7 +102,7 @@ def test_files_are_answered_in_one_sentence(tmp_path):
         ModelError, match="does not name the architecture of the weights: add #ARCHITECTURE from resnet20"
     ):
         load(f"file:{path}")
-    with pytest.raises(ModelError, match="no architecture 'resnet20'"):
+    with pytest.raises(ModelError, match="unknown architecture 'resnet20'"):
         load(f"file:{path}#resnet20")
     with pytest.raises(ModelError, match=r"w\.safetensors does not fit the network: it lacks norm1\.running_mean"):
         load(f"file:{path}#resnet20-cifar10/batch")

@@ -125,5 +125,5 @@ def test_unknown_names():
     with pytest.raises(TrainingError, match=r"^Expected recipe to be one of tuned, cosine, but got 'best'"):
         find_cifar10_recipe("best", "batch")
     for make in (tuned_recipe, lambda norm: Cifar10Recipe(norm=norm)):
-        with pytest.raises(ModelError, match="no normalisation 'none'"):
+        with pytest.raises(ModelError, match="unknown normalisation 'none'"):
             make("none")

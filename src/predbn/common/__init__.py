@@ -39,7 +39,7 @@ from .files import (
     write_text,
 )
 from .json_files import read_json, write_json
-from .names import class_by_name, did_you_mean, find_by_name, format_spec, short_spec
+from .names import did_you_mean, find_by_name, format_spec, look_up, short_spec
 from .plugins import import_function, import_module, load_plugins
 from .processes import end_with_parent
 from .progress import Progress, ProgressWithNote, progress_bar, showing_progress
@@ -73,7 +73,6 @@ __all__ = [
     "TrainingError",
     "atomic_write",
     "cache_folder",
-    "class_by_name",
     "derive_seed",
     "did_you_mean",
     "each_on_one_core",
@@ -89,6 +88,7 @@ __all__ = [
     "import_module",
     "load_plugins",
     "lock_folder",
+    "look_up",
     "map_ahead",
     "map_threads",
     "needs_extra",

@@ -45,7 +45,7 @@ def find_by_name(
     except (SyntaxError, ValueError):
         hint = f"write a name, or a name with arguments such as '{example}'"
         raise error(f"cannot read {kind} '{spec}'; {hint}") from None
-    cls = class_by_name(kind, classes, name, error=error)
+    cls = look_up(kind, classes, name, error=error)
     values = {**spec_arguments, **arguments}
     parameters = {field.name: field for field in fields(cls)}  # type: ignore[arg-type]
     unknown = [argument for argument in values if argument not in parameters]
@@ -58,13 +58,13 @@ def find_by_name(
     return cls(**values)
 
 
-def class_by_name(kind: str, classes: Mapping[str, type[T]], name: str, *, error: type[PredbnError]) -> type[T]:
-    """The class registered under a name, by this package or by one that plugs itself in."""
-    if name not in classes:
+def look_up(kind: str, known: Mapping[str, T], name: str, *, error: type[PredbnError]) -> T:
+    """What is registered under a name, by this package or by one that plugs itself in."""
+    if name not in known:
         load_plugins()
-    if name not in classes:
-        raise error(f"unknown {kind} '{name}'{did_you_mean(name, classes)}; choose one of {', '.join(sorted(classes))}")
-    return classes[name]
+    if name not in known:
+        raise error(f"unknown {kind} '{name}'{did_you_mean(name, known)}; choose one of {', '.join(sorted(known))}")
+    return known[name]
 
 
 def did_you_mean(name: str, choices: Iterable[str], *, cutoff: float = 0.6) -> str:

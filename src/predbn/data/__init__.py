@@ -32,12 +32,11 @@ from .imagenetc import ImageNetC
 from .images import Images, sha256_of
 from .loader import example_of, is_loader
 from .npy import load_array
-from .own_shift import ReferenceAndData, open_in_order, open_reference_and_data
+from .own_shift import PictureFiles, ReferenceAndData, open_in_order, open_reference_and_data, open_unlabelled
 from .picture_content import PICTURE_ERRORS, as_pixels, open_picture
 from .pictures import Listing, Pixels, ResizeCrop, class_folders, list_pictures, read_picture, resize_crop
 from .references import (
     IMAGENET_SETS,
-    PictureFiles,
     imagenet_folder,
     is_shifted,
     is_tabular,
@@ -45,7 +44,6 @@ from .references import (
     open_randomised,
     open_rows,
     open_shifted,
-    open_unlabelled,
 )
 from .shifted import CLEAN, SEVERITIES, Corrupted, ShiftedDataset
 from .write_corrupted import write_cifar10c, write_imagenetc

@@ -8,6 +8,7 @@ by class, as folders are listed otherwise, a batch would hold a single class.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,12 +17,13 @@ import torch
 
 from predbn.common import DataError, Progress
 
+from .batch import Device, ImageBatch, Order, batch_positions
 from .class_map import ClassMap, number_classes
 from .folder import images_of
 from .images import UNLABELLED, Images
 from .loader import from_loader, is_loader
 from .npy import from_npy
-from .pictures import Listing, ResizeCrop, class_folders, list_pictures, pictures_in
+from .pictures import Listing, ResizeCrop, class_folders, list_pictures, pictures_in, read_batches
 from .references import IMAGENET_SETS, open_images, pictures_below, unlabelled_array
 
 
@@ -99,6 +101,35 @@ def open_in_order(
     if unlabelled:
         opened = replace(opened, labels=torch.zeros_like(opened.labels), classes=UNLABELLED)
     return opened if images is None else opened.take(min(images, len(opened)))
+
+
+@dataclass(frozen=True)
+class PictureFiles:
+    """Picture files without labels, decoded batch by batch, so that memory does not grow with their number."""
+
+    paths: tuple[str, ...]
+    transform: ResizeCrop | None
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def batches(self, size: int, *, order: Order | None = None, device: Device | None = None) -> Iterator[ImageBatch]:
+        """Batches of at most `size` pictures; all labels are 0 and mean nothing."""
+        positions, labels = batch_positions(order, len(self), size), torch.zeros(len(self), dtype=torch.int64)
+        return read_batches(self.paths.__getitem__, positions, self.transform, labels, device)
+
+
+def open_unlabelled(
+    reference: str, part: str, *, transform: ResizeCrop | None = None, images: int | None = None
+) -> Images | PictureFiles:
+    """Images by reference of which no labels are needed; of a loader, the first `images`.
+
+    Of a folder all pictures are used, also those in its subfolders, and decoded when they are needed.
+    """
+    path = Path(reference).expanduser()
+    if path.is_dir() and not (path / "images.npy").is_file() and reference not in ("sample", "cifar10"):
+        return PictureFiles(tuple(pictures_below(path)), transform)
+    return open_in_order(reference, part, unlabelled=True, images=images if is_loader(reference) else None)
 
 
 def _list_in_order(root: Path, *, unlabelled: bool) -> Listing:

@@ -1,8 +1,7 @@
 """Reading files that others made: how much memory one of them may take, and why a file cannot be read.
 
 A few kilobytes of a picture or an archive can unpack to any number of bytes, so the size is compared with a limit
-before anything is unpacked. The environment variable PREDBN_MAX_BYTES sets another limit, for all commands and their
-processes.
+before anything is unpacked.
 """
 
 from __future__ import annotations
@@ -15,19 +14,9 @@ from pathlib import Path
 
 from predbn.common import DataError
 
-LIMIT = "PREDBN_MAX_BYTES"
-DEFAULT_LIMIT = 1 << 29
-"""512 MiB: a picture of 13,377 × 13,377 pixels. Pillow refuses larger pictures whatever the limit."""
-
-
-def max_bytes() -> int:
-    """How many bytes one picture, or one file of an archive, may take in memory."""
-    text = os.environ.get(LIMIT, "")
-    if not text:
-        return DEFAULT_LIMIT
-    if not (text.isascii() and text.isdecimal()):
-        raise DataError(f"{LIMIT} is {text!r}, but must be a number of bytes, such as {DEFAULT_LIMIT}.")
-    return int(text)
+MAX_BYTES = 1 << 29
+"""What one picture, or one file of an archive, may take in memory: 512 MiB, a picture of 13,377 × 13,377 pixels. Pillow
+refuses larger pictures by itself."""
 
 
 def in_one_line(error: BaseException) -> str:
@@ -38,10 +27,9 @@ def in_one_line(error: BaseException) -> str:
 
 def why_too_large(size: int) -> tuple[str, str] | None:
     """The reason and the remedy if something takes more bytes than the limit; None if it does not."""
-    limit = max_bytes()
-    if size <= limit:
+    if size <= MAX_BYTES:
         return None
-    return f"it takes {size:,} bytes of memory and the limit is {limit:,}", f"set {LIMIT}={size} if that is right"
+    return f"it takes {size:,} bytes of memory and the limit is {MAX_BYTES:,}", "make it smaller"
 
 
 def why_unreadable(error: OSError) -> tuple[str, str]:

@@ -24,8 +24,6 @@ part the caller chooses one; `#all` is for a folder that is a test set as a whol
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import cast, get_args
 
@@ -33,7 +31,6 @@ import torch
 
 from predbn.common import DataError, Progress
 
-from .batch import Device, ImageBatch, Order, batch_positions
 from .cifar10 import cifar10, sample
 from .cifar10c import Cifar10C
 from .criteo import Part as CriteoPart
@@ -44,7 +41,7 @@ from .imagenetc import ImageNetC
 from .images import UNLABELLED, Images
 from .loader import from_loader, is_loader
 from .npy import from_npy, load_images
-from .pictures import SUFFIXES, ResizeCrop, check_kind, is_picture, read_batches
+from .pictures import SUFFIXES, ResizeCrop, check_kind, is_picture
 from .reading import readable
 
 _IMAGENET_C = "imagenet-c"
@@ -121,46 +118,6 @@ def open_shifted(
         if originals is not None:
             list_imagenet(originals)
     return data
-
-
-@dataclass(frozen=True)
-class PictureFiles:
-    """Picture files without labels, decoded batch by batch, so that memory does not grow with their number."""
-
-    paths: tuple[str, ...]
-    transform: ResizeCrop | None
-
-    def __len__(self) -> int:
-        return len(self.paths)
-
-    def batches(self, size: int, *, order: Order | None = None, device: Device | None = None) -> Iterator[ImageBatch]:
-        """Batches of at most `size` pictures; all labels are 0 and mean nothing."""
-        positions, labels = batch_positions(order, len(self), size), torch.zeros(len(self), dtype=torch.int64)
-        return read_batches(self.paths.__getitem__, positions, self.transform, labels, device)
-
-
-def open_unlabelled(
-    reference: str, part: str, *, transform: ResizeCrop | None = None, images: int | None = None
-) -> Images | PictureFiles:
-    """Images by reference of which no labels are needed; of a loader, the first `images`.
-
-    `sample`, `cifar10` and `cifar10:PATH` as in `open_images`; the path of a .npy file with images, or of a folder
-    with `images.npy`; or any folder, of which all pictures are used, also those in its subfolders.
-    """
-    if reference.partition(":")[0] in ("sample", "cifar10"):
-        return open_images(reference, part)
-    if is_loader(reference):
-        return from_loader(reference, images, labelled=False)
-    path = Path(reference).expanduser()
-    array = unlabelled_array(path)
-    if array is not None:
-        return array
-    if not path.is_dir():
-        raise DataError(
-            f"There is no data {reference!r}: use sample, cifar10, a .npy file of images, a folder of pictures, or "
-            "loader:MODULE:FUNCTION."
-        )
-    return PictureFiles(tuple(pictures_below(path)), transform)
 
 
 def unlabelled_array(path: Path) -> Images | None:

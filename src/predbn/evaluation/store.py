@@ -17,7 +17,7 @@ A run can be killed at any moment and loses only the unit that was being compute
 - `merge` first writes all tables and then removes the parts. If it is killed in between, rows are in a table and in a
   part. Both copies are the same, and readers drop one of them, so the next merge gives the tables of an
   uninterrupted run.
-- A reader that finds files replaced or removed while it reads, because a run merges, reads all of them again.
+- A reader that finds parts removed while it reads, because a run merges, reads all of them again.
 """
 
 from __future__ import annotations
@@ -137,28 +137,19 @@ class Store:
             path.unlink()
 
     def _read_steadily(self, read: Callable[[], T]) -> T:
-        """What `read` returns when no table is replaced and no part is removed while it reads."""
+        """What `read` returns when no part is removed while it reads: parts are read before their table, so that a
+        row is in one of them, or in both."""
         for _ in range(_ATTEMPTS):
             try:
-                before = self._versions()
-                content = read()
-                if self._versions() == before:
-                    return content
+                return read()
             except FileNotFoundError:
-                pass
-            time.sleep(_PAUSE)
+                time.sleep(_PAUSE)
         raise EvaluationError(f"{self.folder} changes while it is read: wait for the run that writes to it.")
-
-    def _versions(self) -> list[tuple[str, int, int]]:
-        """Something that changes when a table is replaced."""
-        stats = [(path.name, path.stat()) for path in _parquet_files(self.folder)]
-        return [(name, stat.st_ino, stat.st_mtime_ns) for name, stat in stats]
 
     def _files(self, name: str) -> list[Path]:
         """The files that hold rows of a table: its parts, and the table itself."""
-        path = self.folder / f"{name}.parquet"
         parts = [part for part in _parquet_files(self._parts) if part.name.startswith(f"{name}-")]
-        return [*parts, *([path] if path.exists() else [])]
+        return [*parts, *(table for table in _parquet_files(self.folder) if table.stem == name)]
 
 
 def _parquet_files(folder: Path) -> list[Path]:

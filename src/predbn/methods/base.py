@@ -10,7 +10,7 @@ from typing import Any, ClassVar, TypeAlias
 import torch
 from torch import Tensor
 
-from predbn.common import MethodError, class_by_name, find_by_name, format_spec
+from predbn.common import MethodError, find_by_name, format_spec, look_up
 
 Logits: TypeAlias = Tensor | Sequence[Tensor]
 """[n, classes] of one model, or one such tensor for each member of an ensemble."""
@@ -68,7 +68,7 @@ def find_method(method: str | Method, **arguments: Any) -> Method:
 
 def method_class(name: str) -> type[Method]:
     """The class of a method. It says what the method takes and whether it must be fitted, before there is an object."""
-    return class_by_name("method", Method._by_name, name, error=MethodError)
+    return look_up("method", Method._by_name, name, error=MethodError)
 
 
 def single(logits: Logits) -> Tensor:

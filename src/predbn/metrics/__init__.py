@@ -11,7 +11,7 @@ score; and importing it takes longer than importing everything else here.
 
 from predbn.common import MetricError
 
-from .auc import ScoreHistogram, auc
+from .auc import ScoreHistogram
 from .calibration import Reliability, ece, reliability
 from .classification import accuracy, brier, nll, ranks
 from .intervals import Interval, bootstrap_difference, bootstrap_mean, t_mean, t_ratio
@@ -29,7 +29,6 @@ __all__ = [
     "ScoreHistogram",
     "Scores",
     "accuracy",
-    "auc",
     "bootstrap_difference",
     "bootstrap_mean",
     "brier",

@@ -1,4 +1,4 @@
-"""Area under the ROC curve: exact for scores that fit in memory, binned for a stream."""
+"""Area under the ROC curve of a stream, in constant memory; `sklearn.metrics.roc_auc_score` has the exact one."""
 
 from __future__ import annotations
 
@@ -8,25 +8,8 @@ from torch import Tensor
 from predbn.common import MetricError
 
 from .calibration import bin_of, equal_width_edges, sum_by_bin
-from .checks import SCORE_MESSAGES, check_not_empty, check_positive, check_scores, raise_first, score_faults
+from .checks import SCORE_MESSAGES, check_positive, check_scores, score_faults
 from .exact_sums import ExactSums
-
-
-def auc(scores: Tensor, labels: Tensor) -> Tensor:
-    """The probability that an example of label 1 scores above an example of label 0; ties count half.
-
-    Scores are [n] of any scale; only their order matters. Exact: pairs are counted in integers.
-    """
-    check_scores(scores, labels)
-    check_not_empty(labels)
-    raise_first(
-        [int(scores.isnan().sum()), int(((labels != 0) & (labels != 1)).sum())],
-        ["{} scores are NaN; look for an overflow in the model", SCORE_MESSAGES[1]],
-    )
-    values, which = scores.unique(return_inverse=True)
-    positives = sum_by_bin(labels.long(), which, len(values))
-    negatives = sum_by_bin(1 - labels.long(), which, len(values))
-    return torch.tensor(_area(positives, negatives), dtype=torch.float64, device=scores.device)
 
 
 class ScoreHistogram(ExactSums):

@@ -36,7 +36,8 @@ def probability_messages(classes: int) -> tuple[str, ...]:
 def prepare_inputs(probabilities: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     """Checked probabilities in float64 and labels in int64: the first step of every function."""
     check_shapes(probabilities, labels)
-    check_not_empty(labels)
+    if len(labels) == 0:
+        raise MetricError("there is no example to score; give at least one")
     raise_first(probability_faults(probabilities, labels).tolist(), probability_messages(probabilities.shape[1]))
     return probabilities.double(), labels.long()
 
@@ -68,11 +69,6 @@ def check_labels(labels: Tensor, predictions: Tensor) -> None:
         raise MetricError(f"labels have shape {tuple(labels.shape)}; give one for each of the {examples} examples")
     if labels.device != predictions.device:
         raise MetricError(f"labels are on {labels.device} and predictions on {predictions.device}; bring them together")
-
-
-def check_not_empty(labels: Tensor) -> None:
-    if len(labels) == 0:
-        raise MetricError("there is no example to score; give at least one")
 
 
 def check_positive(name: str, value: int) -> None:

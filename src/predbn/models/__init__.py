@@ -17,7 +17,6 @@ from .preprocessing import IMAGENET as IMAGENET_PREPROCESSING
 from .preprocessing import SIGNED as SIGNED_PREPROCESSING
 from .preprocessing import Normalise, Preprocessing
 from .resnet import resnet20, resnet50
-from .torchvision_operators import declare_torchvision_operators
 from .weights import load_weights, read_weights, write_weights
 
 __all__ = [
@@ -33,7 +32,6 @@ __all__ = [
     "ModelInfo",
     "Normalise",
     "Preprocessing",
-    "declare_torchvision_operators",
     "expand",
     "find_normalisation",
     "load",

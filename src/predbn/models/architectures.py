@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from predbn.common import ModelError, did_you_mean
+from predbn.common import ModelError, look_up
 from predbn.data import CIFAR10_CLASSES
 
 from .normalisation import NORMALISATIONS
@@ -42,7 +42,4 @@ ARCHITECTURES = {
 
 def find_architecture(name: str) -> Architecture:
     """The architecture with that name, or a ModelError that suggests the most similar one."""
-    if name not in ARCHITECTURES:
-        known = ", ".join(ARCHITECTURES)
-        raise ModelError(f"There is no architecture {name!r}{did_you_mean(name, ARCHITECTURES)}: choose from {known}.")
-    return ARCHITECTURES[name]
+    return look_up("architecture", ARCHITECTURES, name, error=ModelError)

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from predbn.common import ModelError, did_you_mean
+from predbn.common import ModelError, look_up
 
 BATCH_MOMENTUM = 0.01
 """Keras's 0.99: running statistics are averages over about a hundred batches."""
@@ -113,9 +113,4 @@ NORMALISATIONS = {
 
 def find_normalisation(name: str) -> Normalisation:
     """The scheme with that name, or a ModelError that suggests the most similar one."""
-    if name not in NORMALISATIONS:
-        known = ", ".join(NORMALISATIONS)
-        raise ModelError(
-            f"There is no normalisation {name!r}{did_you_mean(name, NORMALISATIONS)}: choose from {known}."
-        )
-    return NORMALISATIONS[name]
+    return look_up("normalisation", NORMALISATIONS, name, error=ModelError)

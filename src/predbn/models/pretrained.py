@@ -8,19 +8,14 @@ the weights.
 from __future__ import annotations
 
 import importlib
-import socket
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from typing import Any
-from urllib.parse import urlsplit
-from urllib.request import getproxies
 
 from torch import nn
 
 from predbn.common import MissingPackageError, ModelError, first_line, needs_extra
 
 from .preprocessing import Preprocessing
-from .torchvision_operators import declare_torchvision_operators
 from .weights import load_weights, read_weights
 
 LITE_SIZES = {"efficientnet_lite0": 224, "efficientnet_lite1": 240, "efficientnet_lite2": 260}
@@ -36,25 +31,23 @@ def load_timm(name: str, *, pretrained: bool = True) -> Loaded:
     timm = _import("timm", reference)
     resolve_model_data_config = importlib.import_module("timm.data").resolve_model_data_config
     errors = importlib.import_module("huggingface_hub.utils")
-    with _offline_if_unreachable():
-        try:
-            network = timm.create_model(name, pretrained=pretrained)
-        except errors.LocalEntryNotFoundError:
-            raise ModelError(
-                f"{reference} is not in the cache of huggingface_hub, and the Hugging Face Hub cannot be reached: "
-                "connect to the network, or use local-dir:FOLDER."
-            ) from None
-        except Exception as error:
-            raise ModelError(
-                f"{reference} cannot be loaded ({first_line(error)}): check the name with timm.list_models(), and the "
-                "connection."
-            ) from None
+    try:
+        network = timm.create_model(name, pretrained=pretrained)
+    except errors.LocalEntryNotFoundError:
+        raise ModelError(
+            f"{reference} is not in the cache of huggingface_hub, and the Hugging Face Hub cannot be reached: "
+            "connect to the network, or use local-dir:FOLDER."
+        ) from None
+    except Exception as error:
+        raise ModelError(
+            f"{reference} cannot be loaded ({first_line(error)}): check the name with timm.list_models(), and the "
+            "connection."
+        ) from None
     return network, network.num_classes, timm_preprocessing(resolve_model_data_config(network))
 
 
 def _import(package: str, reference: str) -> Any:
-    """timm or torchvision, beside any build of torch."""
-    declare_torchvision_operators()
+    """timm or torchvision."""
     try:
         with needs_extra("timm", what=reference):
             return importlib.import_module(package)
@@ -65,23 +58,6 @@ def _import(package: str, reference: str) -> Any:
             f"{reference} needs {package}, which cannot be imported here ({error}): install the torchvision that "
             "belongs to your torch."
         ) from None
-
-
-@contextmanager
-def _offline_if_unreachable() -> Iterator[None]:
-    """Without a connection huggingface_hub tries for a minute. In its offline mode it only looks into its cache."""
-    constants: Any = importlib.import_module("huggingface_hub.constants")
-    address, before = urlsplit(constants.ENDPOINT), constants.HF_HUB_OFFLINE
-    if not before and not getproxies():
-        try:
-            port = address.port or (80 if address.scheme == "http" else 443)
-            socket.create_connection((str(address.hostname), port), timeout=5).close()
-        except OSError:
-            constants.HF_HUB_OFFLINE = True
-    try:
-        yield
-    finally:
-        constants.HF_HUB_OFFLINE = before
 
 
 def timm_preprocessing(config: dict[str, Any]) -> Preprocessing:

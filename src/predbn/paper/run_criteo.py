@@ -187,8 +187,7 @@ def resample(
 def weighted_auc(scores: Array, labels: npt.NDArray[np.int64], weights: Array) -> Array:
     """The area under the ROC curve for each line of weights [resamples, n], which count the rows; ties count half.
 
-    Σ_i P_i (N_1 + … + N_{i−1} + N_i / 2) / (P N) over the distinct scores in ascending order, as in
-    `predbn.metrics.auc`.
+    Σ_i P_i (N_1 + … + N_{i−1} + N_i / 2) / (P N) over the distinct scores in ascending order.
     """
     order = np.argsort(scores, kind="stable")
     starts = np.flatnonzero(np.diff(scores[order], prepend=-np.inf))

@@ -30,7 +30,6 @@ _MAX_SEPARABLE_TERMS = 2
 @register(
     "gaussian_blur",
     family="blur",
-    set="extra",
     cifar=(0.4, 0.6, 0.7, 0.8, 1.0),
     imagenet=(1.0, 2.0, 3.0, 4.0, 6.0),
     chunk=1 << 20,
@@ -43,7 +42,6 @@ def gaussian_blur(x: Tensor, c: float, draws: Draws) -> Tensor:
 @register(
     "zoom_blur",
     family="blur",
-    set="standard",
     cifar=((1.06, 0.01), (1.11, 0.01), (1.16, 0.01), (1.21, 0.01), (1.26, 0.01)),
     imagenet=((1.11, 0.01), (1.16, 0.01), (1.21, 0.02), (1.26, 0.02), (1.31, 0.03)),
     min_side=2,
@@ -68,7 +66,6 @@ def zoom_blur(x: Tensor, c: tuple[float, float], draws: Draws) -> Tensor:
 @register(
     "defocus_blur",
     family="blur",
-    set="standard",
     cifar=((0.3, 0.4), (0.4, 0.5), (0.5, 0.6), (1.0, 0.2), (1.5, 0.1)),
     imagenet=((3.0, 0.1), (4.0, 0.5), (6.0, 0.5), (8.0, 0.5), (10.0, 0.5)),
 )
@@ -153,7 +150,6 @@ def _disk_spectrum(
 @register(
     "glass_blur",
     family="blur",
-    set="standard",
     cifar=((0.05, 1, 1), (0.25, 1, 1), (0.4, 1, 1), (0.25, 1, 2), (0.4, 1, 2)),
     imagenet=((0.7, 1, 2), (0.9, 2, 1), (1.0, 2, 3), (1.1, 3, 2), (1.5, 4, 2)),
     works_on="uint8",

@@ -22,7 +22,6 @@ _OPENCV_CHANNELS = 4
 @register(
     "brightness",
     family="digital",
-    set="standard",
     cifar=(0.05, 0.1, 0.15, 0.2, 0.3),
     imagenet=(0.1, 0.2, 0.3, 0.4, 0.5),
     works_on="uint8",
@@ -43,7 +42,6 @@ def brightness(x: Tensor, c: float, draws: Draws) -> Tensor:
 @register(
     "saturate",
     family="digital",
-    set="extra",
     cifar=((0.3, 0.0), (0.1, 0.0), (1.5, 0.0), (2.0, 0.1), (2.5, 0.2)),
     imagenet=((0.3, 0.0), (0.1, 0.0), (2.0, 0.0), (5.0, 0.1), (20.0, 0.2)),
     works_on="uint8",
@@ -69,7 +67,6 @@ def saturate(x: Tensor, c: tuple[float, float], draws: Draws) -> Tensor:
 @register(
     "contrast",
     family="digital",
-    set="standard",
     cifar=(0.75, 0.5, 0.4, 0.3, 0.15),
     imagenet=(0.4, 0.3, 0.2, 0.1, 0.05),
     works_on="uint8",
@@ -145,7 +142,6 @@ def _transpose(x: Tensor) -> Tensor:
 @register(
     "pixelate",
     family="digital",
-    set="standard",
     cifar=(0.95, 0.9, 0.85, 0.75, 0.65),
     imagenet=(0.6, 0.5, 0.4, 0.3, 0.25),
     works_on="nhwc",
@@ -171,7 +167,6 @@ def pixelate(x: Tensor, c: float, draws: Draws) -> Tensor:
 @register(
     "jpeg_compression",
     family="digital",
-    set="standard",
     cifar=(80, 65, 58, 50, 40),
     imagenet=(25, 18, 15, 10, 7),
     works_on="nhwc",

@@ -72,7 +72,6 @@ def _sample(
 @register(
     "elastic_transform",
     family="digital",
-    set="standard",
     cifar=_severities(32, (0, 0, 0.08), (0.05, 0.2, 0.07), (0.08, 0.06, 0.06), (0.1, 0.04, 0.05), (0.1, 0.03, 0.03)),
     imagenet=_severities(
         244, (2, 0.7, 0.1), (2, 0.08, 0.2), (0.05, 0.01, 0.02), (0.07, 0.01, 0.02), (0.12, 0.01, 0.02)

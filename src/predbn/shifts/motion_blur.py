@@ -29,7 +29,6 @@ _HALF_STEP = 0.5 / 257
 @register(
     "motion_blur",
     family="blur",
-    set="standard",
     cifar=((6, 1.0), (6, 1.5), (6, 2.0), (8, 2.0), (9, 2.5)),
     imagenet=((10, 3.0), (15, 5.0), (15, 8.0), (15, 12.0), (20, 15.0)),
     works_on="uint8",

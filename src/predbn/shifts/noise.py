@@ -134,7 +134,6 @@ def _table(matrix: Callable[[float], Matrix], c: float, device: torch.device) ->
 @register(
     "gaussian_noise",
     family="noise",
-    set="standard",
     cifar=(0.04, 0.06, 0.08, 0.09, 0.10),
     imagenet=(0.08, 0.12, 0.18, 0.26, 0.38),
     works_on="uint8",
@@ -147,7 +146,6 @@ def gaussian_noise(x: Tensor, c: float, draws: Draws) -> Tensor:
 @register(
     "shot_noise",
     family="noise",
-    set="standard",
     cifar=(500, 250, 100, 75, 50),
     imagenet=(60, 25, 12, 5, 3),
     works_on="uint8",
@@ -160,7 +158,6 @@ def shot_noise(x: Tensor, c: float, draws: Draws) -> Tensor:
 @register(
     "impulse_noise",
     family="noise",
-    set="standard",
     cifar=(0.01, 0.02, 0.03, 0.05, 0.07),
     imagenet=(0.03, 0.06, 0.09, 0.17, 0.27),
     works_on="uint8",
@@ -173,7 +170,6 @@ def impulse_noise(x: Tensor, c: float, draws: Draws) -> Tensor:
 @register(
     "speckle_noise",
     family="noise",
-    set="extra",
     cifar=(0.06, 0.10, 0.12, 0.16, 0.20),
     imagenet=(0.15, 0.20, 0.35, 0.45, 0.60),
     works_on="uint8",

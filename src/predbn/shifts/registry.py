@@ -47,7 +47,6 @@ class Corruption:
     name: str
     function: Function
     family: str
-    set: str
     cifar: tuple[Any, ...]
     imagenet: tuple[Any, ...]
     works_on: InputFormat
@@ -79,7 +78,6 @@ def register(
     name: str,
     *,
     family: str,
-    set: Literal["standard", "extra", "own"] = "own",
     cifar: tuple[Any, ...],
     imagenet: tuple[Any, ...] | None = None,
     works_on: InputFormat = "float",
@@ -87,7 +85,7 @@ def register(
     chunk: int = 1 << 20,
     mixes_channels: bool = False,
 ) -> Callable[[Function], Function]:
-    """Enter a corruption in the table. `set` is "own" for those that are not part of the published benchmark.
+    """Enter a corruption in the table.
 
     `cifar` and `imagenet` are the constants of the five severities in CIFAR-10-C and ImageNet-C, for small and for
     large images; without the latter, those of `cifar` are used for both.
@@ -107,9 +105,7 @@ def register(
     def decorator(function: Function) -> Function:
         if name in _CORRUPTIONS and function.__module__ != _CORRUPTIONS[name].function.__module__:
             raise ShiftError(f"there is a corruption {name!r} already: choose another name.")
-        _CORRUPTIONS[name] = Corruption(
-            name, function, family, set, cifar, large, works_on, min_side, chunk, mixes_channels
-        )
+        _CORRUPTIONS[name] = Corruption(name, function, family, cifar, large, works_on, min_side, chunk, mixes_channels)
         return function
 
     return decorator
@@ -121,8 +117,9 @@ def names(which: Literal["standard", "extra", "all", "own"] = "standard") -> tup
     "all" are the 19 of the benchmark; "own" are those that others have registered, in the order of registration.
     """
     load_plugins()
-    own = tuple(name for name, corruption in _CORRUPTIONS.items() if corruption.set == "own")
-    sets = {"standard": STANDARD, "extra": EXTRA, "all": STANDARD + EXTRA, "own": own}
+    published = STANDARD + EXTRA
+    own = tuple(name for name in _CORRUPTIONS if name not in published)
+    sets = {"standard": STANDARD, "extra": EXTRA, "all": published, "own": own}
     if which not in sets:
         raise ShiftError(f"There is no set of corruptions called {which!r}: use standard, extra, all or own.")
     return sets[which]

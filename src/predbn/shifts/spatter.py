@@ -22,7 +22,6 @@ _SLANT = np.array([[-2, -1, 0], [-1, 1, 1], [0, 1, 2]], dtype=np.float32)
 @register(
     "spatter",
     family="weather",
-    set="extra",
     cifar=(
         (0.62, 0.1, 0.7, 0.7, 0.5, 0),
         (0.65, 0.1, 0.8, 0.7, 0.5, 0),

@@ -27,7 +27,6 @@ _FROST_FILES = ("frost1.png", "frost2.png", "frost3.png", "frost4.jpg", "frost5.
 @register(
     "snow",
     family="weather",
-    set="standard",
     cifar=(
         (0.1, 0.2, 1.0, 0.6, 8, 3.0, 0.95),
         (0.1, 0.2, 1.0, 0.5, 10, 4.0, 0.9),
@@ -69,7 +68,6 @@ def snow(x: Tensor, c: tuple[float, float, float, float, float, float, float], d
 @register(
     "frost",
     family="weather",
-    set="standard",
     cifar=((1.0, 0.2, 0.2), (1.0, 0.3, 0.2), (0.9, 0.4, 0.2), (0.85, 0.4, 0.2), (0.75, 0.45, 0.2)),
     imagenet=((1.0, 0.4, 1.0), (0.8, 0.6, 1.0), (0.7, 0.7, 1.0), (0.65, 0.7, 1.0), (0.6, 0.75, 1.0)),
     works_on="uint8",
@@ -129,7 +127,6 @@ def frost_crops(draws: Draws, scale: float, height: int, width: int) -> Tensor:
 @register(
     "fog",
     family="weather",
-    set="standard",
     cifar=((0.2, 3.0), (0.5, 3.0), (0.75, 2.5), (1.0, 2.0), (1.5, 1.75)),
     imagenet=((1.5, 2.0), (2.0, 2.0), (2.5, 1.7), (2.5, 1.5), (3.0, 1.4)),
     chunk=1 << 21,

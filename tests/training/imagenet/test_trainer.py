@@ -3,10 +3,11 @@
 import csv
 import os
 import socket
+from multiprocessing import get_context
+from unittest import mock
 
 import pytest
 import torch
-import torch.multiprocessing as mp
 
 from predbn.models import ModelError, load, read_weights
 from predbn.training import ProcessGroup, TrainingError, join_process_group, open_imagenet, train_imagenet
@@ -79,9 +80,9 @@ def test_a_run_writes_weights_card_and_log_and_resumes_bit_for_bit(data, tmp_pat
 
 def run_process(rank, root, out, port):
     torch.set_num_threads(1)
-    os.environ.update(RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    variables = {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     trainer.resnet50 = tiny_by_image
-    with join_process_group(CPU) as group:
+    with mock.patch.dict(os.environ, variables), join_process_group(CPU) as group:
         data = open_imagenet(root, RECIPE.preprocessing, subset=True)
         try:
             train(data, out, group=group, checkpoint_every=2, progress=interrupt_after(4))
@@ -94,8 +95,12 @@ def test_two_processes_take_the_steps_of_one_also_after_an_interruption(data, tm
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     monkeypatch.setenv("PREDBN_CACHE", str(tmp_path / "cache"))
-    mp.spawn(run_process, args=(data.train.root.parent, tmp_path / "two", port), nprocs=2)
-    monkeypatch.setattr(trainer, "resnet50", tiny_by_image)
+    arguments = data.train.root.parent, tmp_path / "two", port
+    other = get_context("spawn").Process(target=run_process, args=(1, *arguments), daemon=True)
+    other.start()
+    run_process(0, *arguments)  # this process is the first of the two
+    other.join()
+    assert other.exitcode == 0
     train(data, tmp_path / "one")
     one, two = weights(tmp_path / "one"), weights(tmp_path / "two")
     torch.manual_seed(0)
