@@ -57,7 +57,7 @@ def test_export(run, tmp_path, suffix, read):
     ("arguments", "sentence"),
     [
         (["show", "{run}", "--where", "strategy=frozen"], "no result has strategy frozen: there are"),
-        (["show", "{run}", "--where", "strategy"], "is not a condition"),
+        (["show", "{run}", "--where", "strategy"], "is not NAME=VALUE"),
         (["show", "{run}", "--where", "severity=high"], "is not an integer"),
         (["show", "{run}", "--metric", "auc"], "no result has metric auc"),
         (["compare", "{run}"], "to compare parts of one run"),

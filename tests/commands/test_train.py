@@ -4,10 +4,13 @@ import json
 
 import pandas as pd
 import pytest
+import torch
+import typer
 from typer.testing import CliRunner
 
 from predbn import cli, training
-from predbn.commands import train_cifar10, tune_cifar10
+from predbn.commands.train import open_cifar10, parse_seeds
+from predbn.commands.tune import parse_ranges
 from predbn.data import prepare_synthetic
 from predbn.training import TrainingError
 from predbn.training.imagenet import trainer
@@ -17,12 +20,19 @@ from ..training.imagenet.tiny import tiny_folder, tiny_resnet
 SHORT = ["cifar10", "--sample", "--epochs", "1", "--batch-size", "8", "--device", "cpu"]
 
 
+class SmallRecipe(training.Cifar10Recipe):
+    """The recipe in batches of 8, of which the tiny data has some."""
+
+    def __post_init__(self):
+        object.__setattr__(self, "batch_size", 8)
+        super().__post_init__()
+
+
 @pytest.fixture(autouse=True)
 def _small(small_network, data, tmp_path, monkeypatch):
-    for module in (train_cifar10, tune_cifar10):
-        monkeypatch.setattr(module, "open_cifar10", lambda root, on_sample, device: data)
-    recipe = training.Cifar10Recipe
-    monkeypatch.setattr(training, "Cifar10Recipe", lambda **options: recipe(**{**options, "batch_size": 8}))
+    for module in ("train", "tune"):
+        monkeypatch.setattr(f"predbn.commands.{module}.open_cifar10", lambda root, on_sample, device: data)
+    monkeypatch.setattr(training, "Cifar10Recipe", SmallRecipe)
     monkeypatch.setattr(trainer, "resnet50", tiny_resnet)
     monkeypatch.setenv("PREDBN_CACHE", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
@@ -111,22 +121,53 @@ def test_imagenet(tmp_path):
     assert "use --subset" in str(wrong.exception)
 
 
-def test_tuning_continues_and_has_finalists(tmp_path):
+def test_tuning_continues_and_writes_a_table(tmp_path):
     assert tune("--trials", "2", "--at-once", "2", "--quiet").output == ""
-    assert len(list((tmp_path / "search" / "batch" / "l2-1").glob("*.json"))) == 2
-    done = tune("--trials", "3", "--finalists", "2", "--finalist-epochs", "2", "--out", "tables/batch.csv")
+    trials = tmp_path / "search" / "batch" / "l2-1"
+    first = {path: path.read_bytes() for path in trials.glob("*.json")}
+    done = tune("--trials", "3", "--out", "tables/batch.csv")
     assert done.exit_code == 0, done.output
-    assert "5 trials; best: --learning-rate" in words(done)
-    assert "--l2" in words(done)
+    assert "3 trials; best: --learning-rate" in words(done)
+    assert len(first) == 2
+    assert all(path.read_bytes() == content for path, content in first.items())
     rows = pd.read_csv(tmp_path / "tables" / "batch.csv")
-    assert rows["epochs"].tolist() == [2, 2, 1, 1, 1]
-    assert sorted(rows["trial"][2:]) == [0, 1, 2]
-    assert rows["validation_accuracy"][2:].is_monotonic_decreasing
-    point = ["trial", "learning_rate", "weight_decay"]
-    assert sorted(rows[point][:2].itertuples(index=False)) == sorted(rows[point][2:4].itertuples(index=False))
+    assert sorted(rows["trial"]) == [0, 1, 2]
+    assert rows["validation_accuracy"].is_monotonic_decreasing
 
 
 def test_another_kind_of_weight_decay_is_another_study(tmp_path):
     for options in ([], ["--decoupled"]):
         assert tune("--trials", "1", "--folder", "study", *options).exit_code == 0
     assert sorted(path.name for path in (tmp_path / "study").iterdir()) == ["decoupled-1", "l2-1"]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("3", [3]), ("0-9", list(range(10))), ("0,2,5-7", [0, 2, 5, 6, 7]), ("2,1,1-2", [1, 2]), ("0-", [0])],
+)
+def test_seeds(text, expected):
+    assert parse_seeds(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "a", "9-0", "-1", "1,,2", "1.5"])
+def test_no_seeds(text):
+    with pytest.raises(typer.BadParameter, match="is not a list of seeds: write 0-9 or 0,3,7"):
+        parse_seeds(text)
+
+
+@pytest.mark.parametrize("text", ["rate=1,2", "adam_eps=1", "adam_eps=2,1", "adam_eps=0,1", "adam_eps=1,inf"])
+def test_no_range(text):
+    with pytest.raises(typer.BadParameter, match="is not a range: write NAME=LOW,HIGH with one of learning_rate"):
+        parse_ranges([text])
+
+
+def test_ranges():
+    assert parse_ranges([]) == {}
+    ranges = parse_ranges(["learning_rate=1e-3,1", "weight_decay=2,2"])
+    assert ranges == {"learning_rate": (1e-3, 1.0), "weight_decay": (2.0, 2.0)}
+
+
+def test_the_sample_is_split():
+    data = open_cifar10(None, True, torch.device("cpu"))
+    assert (len(data.train), len(data.validation), len(data.test)) == (800, 200, 2000)
+    assert not set(data.train.index.tolist()) & set(data.validation.index.tolist())

@@ -15,16 +15,17 @@ from .data import data_app
 from .demo import demo_command
 from .doctor import doctor_command
 from .evaluate import evaluate_command
+from .fields import PlanCommand
 from .help import App, Group
 from .onnx import onnx_app
 from .os_errors import DEBUG
 from .paper import paper_app
-from .plan_options import PlanCommand
 from .predict import predict_command
 from .recompute import recompute_command
 from .results import results_app
 from .serve import serve_command
-from .train import train_app, tune_app
+from .train import train_app
+from .tune import tune_app
 from .zoo import zoo_command
 
 

@@ -11,6 +11,7 @@ from predbn.common import progress_bar
 
 from .interrupts import if_interrupted
 from .option_sets import Output
+from .options import parse_pairs
 
 if TYPE_CHECKING:
     from predbn.data import PreparedCriteo
@@ -57,7 +58,7 @@ def criteo_command(
         raise typer.BadParameter("only synthetic rows have a seed: leave it out.", param_hint="--seed")
     if synthetic is not None and where:
         raise typer.BadParameter("synthetic rows have no additional columns: leave it out.", param_hint="--where")
-    conditions = _parse_conditions(where or [])
+    conditions = dict(parse_pairs(where, "--where", "period=late"))
     folder = out or criteo_folder(synthetic=synthetic is not None)
     advice = "nothing is kept; run the same command again, which takes a minute or two for the whole file."
     with (
@@ -88,17 +89,6 @@ def describe_folder(folder: Path, *, synthetic: bool) -> str:
         f"{name}: {prepared.rows:,} rows ({train_end:,} to train, {validation_end - train_end:,} to validate, "
         f"{prepared.rows - validation_end:,} to test), {size:,.1f} MB, {folder}"
     )
-
-
-def _parse_conditions(options: list[str]) -> dict[str, str]:
-    """COLUMN=VALUE as {column: value}."""
-    conditions = {}
-    for option in options:
-        column, equals, value = option.partition("=")
-        if not column or not equals:
-            raise typer.BadParameter(f"{option!r} is not a condition: write COLUMN=VALUE.", param_hint="--where")
-        conditions[column] = value
-    return conditions
 
 
 def _print_rejected(output: Output, prepared: PreparedCriteo, folder: Path) -> None:

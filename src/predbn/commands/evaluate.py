@@ -12,6 +12,7 @@ from rich.markup import escape
 
 from predbn.common import progress_bar
 
+from .fields import given_fields
 from .interrupts import if_interrupted
 from .option_sets import Output
 from .options import (
@@ -33,7 +34,6 @@ from .options import (
     usage_error,
 )
 from .output import print_results, to_records, write_report
-from .plan_options import given_fields
 from .shift_output import print_real_shifts, shift_records
 from .targets import check_folder
 
@@ -102,7 +102,7 @@ def evaluate_command(
     if engine == "in-process":
         refuse_without(context, "--engine ray", ["address", "cpus_per_worker", "gpus_per_worker"])
     if plan is not None:
-        replaced = ["model", "weights", "mean", "std", "size", "root", *context.meta["plan"]]
+        replaced = ["model", "weights", "mean", "std", "size", "root", *context.meta["fields"]]
         refuse_options(context, replaced, "the plan says that: leave out this option or --plan.")
         with usage_error("--plan"):
             run_plan = read_plan(plan)

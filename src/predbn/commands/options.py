@@ -115,6 +115,17 @@ def split_values(given: Sequence[str] | None) -> list[str]:
     return [part for text in given or () for part in re.split(r",\s*(?![^(\[]*[)\]])", text) if part]
 
 
+def parse_pairs(given: Sequence[str] | None, option: str, example: str) -> list[tuple[str, str]]:
+    """NAME=VALUE of an option that may be repeated, as pairs."""
+    pairs = []
+    for text in given or ():
+        name, _, value = (part.strip() for part in text.partition("="))
+        if not name or not value:
+            raise typer.BadParameter(f"{text!r} is not NAME=VALUE: write it as in {example}.", param_hint=option)
+        pairs.append((name, value))
+    return pairs
+
+
 def import_modules(modules: Sequence[str] | None, models: Sequence[str] = ()) -> None:
     """Import what --import names, and the module of each package.module:function, before names are looked up."""
     from predbn.common import import_module

@@ -10,7 +10,7 @@ import typer
 
 from .help import App
 from .option_sets import Output
-from .options import Json, usage_error
+from .options import Json, parse_pairs, usage_error
 from .output import METRICS, comparison_table, make_console, print_results, to_records, write_report
 from .shift_output import print_real_shifts
 from .targets import check_file
@@ -157,15 +157,12 @@ def _filter(results: Results, conditions: dict[str, Any], option: str) -> Result
 def _parse_conditions(given: list[str] | None, option: str) -> dict[str, Any]:
     """`severity=3,4,5` as the arguments of `Results.filter`."""
     conditions: dict[str, Any] = {}
-    for text in given or []:
-        column, equals, value = (part.strip() for part in text.partition("="))
-        if not equals or not value:
-            raise typer.BadParameter(f"{text!r} is not a condition: write it as in strategy=batch.", param_hint=option)
+    for column, value in parse_pairs(given, option, "strategy=batch"):
         if column in _INTEGER_COLUMNS:
             try:
                 conditions[column] = [int(part) for part in value.split(",")]
             except ValueError:
-                raise typer.BadParameter(f"{value!r} in {text!r} is not an integer.", param_hint=option) from None
+                raise typer.BadParameter(f"{column}={value} is not an integer.", param_hint=option) from None
         else:
             # A comma inside of brackets belongs to the value, as in strategy=batch[eps=0.01, layers=last].
             conditions[column] = [value] if "(" in value or "[" in value else value.split(",")
