@@ -5,7 +5,8 @@ import typer
 from typer.testing import CliRunner
 
 from predbn import cli
-from predbn.commands.options import open_engine, parse_preprocessing, usage_error
+from predbn.commands.option_sets import EngineOptions
+from predbn.commands.options import parse_preprocessing, usage_error
 from predbn.common import PredbnError, ShiftError
 
 
@@ -58,7 +59,9 @@ def test_ray_gets_the_values_of_the_options(monkeypatch):
             received["closed"] = True
 
     monkeypatch.setattr("predbn.evaluation.RayEngine", FakeEngine)
-    with open_engine("ray", "cuda", "head:6379", 4, 0.5) as engine:
+    with EngineOptions(
+        engine="ray", device="cuda", address="head:6379", cpus_per_worker=4, gpus_per_worker=0.5
+    ).open() as engine:
         assert isinstance(engine, FakeEngine)
     assert received == {
         "address": "head:6379",
@@ -67,7 +70,7 @@ def test_ray_gets_the_values_of_the_options(monkeypatch):
         "gpus_per_worker": 0.5,
         "closed": True,
     }
-    with open_engine("ray", "auto", "auto", None, 1):
+    with EngineOptions(engine="ray").open():
         assert (received["address"], received["gpus_per_worker"]) == ("auto", 1)
 
 

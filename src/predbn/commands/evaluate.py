@@ -7,44 +7,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 
 from predbn.common import progress_bar
 
 from .fields import given_fields
 from .interrupts import if_interrupted
-from .option_sets import Output
-from .options import (
-    Address,
-    CpusPerWorker,
-    Device,
-    EngineOption,
-    GpusPerWorker,
-    Log,
-    Mean,
-    Modules,
-    Size,
-    Std,
-    import_modules,
-    open_engine,
-    parse_preprocessing,
-    refuse_options,
-    refuse_without,
-    usage_error,
-)
-from .output import print_results, to_records, write_report
-from .shift_output import print_real_shifts, shift_records
+from .option_sets import EngineOptions, Output, PreprocessingOptions
+from .options import Log, Modules, import_modules, refuse_options, usage_error
+from .output import print_results, results_record, write_report
 from .targets import check_folder
 
 if TYPE_CHECKING:
-    from predbn.evaluation import Engine, Plan, Results
-    from predbn.recommendation import ShiftResults
+    from predbn.evaluation import Engine, Plan
 
 
 def evaluate_command(
     context: typer.Context,
     output: Output,
+    prepared: PreprocessingOptions,
+    engine: EngineOptions,
     model: Annotated[
         list[str] | None,
         typer.Option(
@@ -56,9 +38,6 @@ def evaluate_command(
     weights: Annotated[
         str | None, typer.Option(help="Weights for a function of your own: a file, or a pattern for an ensemble.")
     ] = None,
-    mean: Mean = None,
-    std: Std = None,
-    size: Size = None,
     root: Annotated[
         str | None, typer.Option(help="The folder of the data: --data imagenet --root FOLDER is imagenet:FOLDER.")
     ] = None,
@@ -66,11 +45,6 @@ def evaluate_command(
         Path | None, typer.Option(help="A plan in TOML, instead of the options for models, data and measurements.")
     ] = None,
     modules: Modules = None,
-    device: Device = "auto",
-    engine: EngineOption = "in-process",
-    address: Address = "auto",
-    cpus_per_worker: CpusPerWorker = None,
-    gpus_per_worker: GpusPerWorker = 1,
     out: Annotated[Path, typer.Option(help="Folder for the results; a run that is in it already is continued.")] = Path(
         "predbn-run"
     ),
@@ -99,8 +73,7 @@ def evaluate_command(
     from predbn.evaluation import Model, read_plan
 
     import_modules(modules, model or [])
-    if engine == "in-process":
-        refuse_without(context, "--engine ray", ["address", "cpus_per_worker", "gpus_per_worker"])
+    engine.check(context)
     if plan is not None:
         replaced = ["model", "weights", "mean", "std", "size", "root", *context.meta["fields"]]
         refuse_options(context, replaced, "the plan says that: leave out this option or --plan.")
@@ -113,7 +86,7 @@ def evaluate_command(
     else:
         given = given_fields(context)
         named = [given.get(option) for option in ("data", "reference", "validation")]
-        preprocessing = parse_preprocessing(mean, std, size, named)
+        preprocessing = prepared.preprocessing(*named)
         if root is not None:
             given["data"] = _with_root(given.get("data", "sample"), root)
         with usage_error():
@@ -124,7 +97,7 @@ def evaluate_command(
         with usage_error("--log"):
             find_logger(log)
     check_folder(out)
-    with open_engine(engine, device, address, cpus_per_worker, gpus_per_worker) as opened_engine:
+    with engine.open() as opened_engine:
         run_and_show(run_plan, out, opened_engine, output, report=report, log=log)
 
 
@@ -136,15 +109,26 @@ def run_and_show(
     from predbn.recommendation import run_shift
 
     kept = f"what is finished is kept in {out}; run the same command again to continue."
+    findings, written = [], [f"results in {out}"]
     with if_interrupted(kept), progress_bar(output.console, "evaluating") as progress:
-        run = evaluate if plan.reference is None else run_shift
-        results: Any = run(plan, out, engine=engine, progress=progress)
-    show = _show if plan.reference is None else _show_shift
-    show(results, out, report, None if output.as_json else output.console)
+        if plan.reference is None:
+            results = evaluate(plan, out, engine=engine, progress=progress)
+        else:
+            measured = run_shift(plan, out, engine=engine, progress=progress)
+            results, findings = measured.results, measured.findings
+            written.append(f"the images that would be predicted differently in {out / 'changes.csv'}")
+    if report:
+        write_report(out / "report.html", results, findings)
+        written.append(f"report in {out / 'report.html'}")
+    if output.as_json:
+        typer.echo(json.dumps({"out": str(out), **results_record(results, findings)}))
+    else:
+        print_results(output.console, results, findings)
+        output.console.print(f"[dim]{escape('; '.join(written))}[/dim]", soft_wrap=True)
     if log is not None:
         from predbn.report import log_results
 
-        log_results(log, results if plan.reference is None else results.results)
+        log_results(log, results)
 
 
 def _make_plan(models: list[Any], given: dict[str, Any]) -> Plan:
@@ -178,41 +162,3 @@ def _with_root(data: str, root: str) -> str:
     if data not in with_root:
         raise typer.BadParameter(f"it goes with --data {', '.join(with_root)}, not with {data}.", param_hint="--root")
     return f"{data}:{root}"
-
-
-def _show(results: Results, out: Path, report: bool, console: Console | None) -> None:
-    """Write the report and print the results, as JSON without a console."""
-    from predbn.recommendation import recommendation_sentences
-
-    if report:
-        write_report(out / "report.html", results)
-    if console is None:
-        mce = to_records(results.mce())
-        output = {
-            "out": str(out),
-            "by_severity": to_records(results.by_severity()),
-            **({"mce": mce} if mce else {}),
-            "recommendation": recommendation_sentences(results),
-        }
-        typer.echo(json.dumps(output))
-        return
-    print_results(console, results)
-    _print_files(console, [f"results in {out}"], out, report)
-
-
-def _show_shift(measured: ShiftResults, out: Path, report: bool, console: Console | None) -> None:
-    """The same for a real shift."""
-    if report:
-        write_report(out / "report.html", measured.results, measured.findings)
-    if console is None:
-        comparisons = [shift_records(shift) for shift in measured.shifts]
-        typer.echo(json.dumps({"out": str(out), "comparisons": comparisons, "findings": measured.findings}))
-        return
-    print_real_shifts(console, measured.shifts, measured.findings)
-    changes = f"the images that would be predicted differently in {out / 'changes.csv'}"
-    _print_files(console, [f"results in {out}", changes], out, report)
-
-
-def _print_files(console: Console, written: list[str], out: Path, report: bool) -> None:
-    written += [f"report in {out / 'report.html'}"] if report else []
-    console.print(f"[dim]{escape('; '.join(written))}[/dim]", soft_wrap=True)

@@ -14,8 +14,8 @@ from predbn.common import AdaptationError, progress_bar
 
 from .help import App
 from .inputs import open_images
-from .option_sets import Output
-from .options import MAX_COUNT, Json, Mean, Size, Std, parse_preprocessing, refuse_without, usage_error
+from .option_sets import Output, PreprocessingOptions
+from .options import MAX_COUNT, Json, refuse_without, usage_error
 from .targets import check_file
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ onnx_app = App("Adapt ONNX files, and say what they hold.")
 def adapt_command(
     context: typer.Context,
     output: Output,
+    prepared: PreprocessingOptions,
     model: Annotated[Path, typer.Argument(help="The ONNX file to read.")],
     out: Annotated[Path, typer.Argument(help="The ONNX file to write.")],
     strategy: Annotated[
@@ -61,9 +62,6 @@ def adapt_command(
     layers: Annotated[
         list[str] | None, typer.Option(help="Only layers whose node has such a name, as in '*layer4*'.")
     ] = None,
-    mean: Mean = None,
-    std: Std = None,
-    size: Size = None,
     images: Annotated[int, typer.Option(min=2, max=MAX_COUNT, help="Use at most this many source examples.")] = 2000,
     batch_size: Annotated[int, typer.Option(min=1, max=MAX_COUNT, help="Examples that are predicted at once.")] = 50,
 ) -> None:
@@ -83,8 +81,7 @@ def adapt_command(
         refuse_without(context, "--data", ["mean", "std", "size", "images", "batch_size"])
     with usage_error("--strategy"):
         find_strategy(strategy)
-    preprocessing = parse_preprocessing(mean, std, size)
-    loader = None if data is None else _source_batches(model, data, preprocessing, images, batch_size)
+    loader = None if data is None else _source_batches(model, data, prepared.preprocessing(), images, batch_size)
     check_file(out)
     with progress_bar(output.console, "calibrating", unit="batches") as show:
         try:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -27,13 +26,6 @@ MAX_SEED = 2**63 - 1
 MAX_COUNT = 2**31 - 1
 """The largest number of examples that an option takes."""
 
-ModelReference = Annotated[
-    str,
-    typer.Option(
-        help="zoo:NAME, timm:NAME, hf-hub:NAME, torchvision:NAME, file:PATH#ARCHITECTURE or package.module:function.",
-    ),
-]
-Weights = Annotated[Path | None, typer.Option(help="State dict for a function of your own.")]
 Corruption = Annotated[str | None, typer.Option("--shift", help="Corrupt the data first, with fog for example.")]
 Severity = Annotated[int, typer.Option(min=1, max=5, help="Severity of the corruption.")]
 Seed = Annotated[int, typer.Option(min=-MAX_SEED, max=MAX_SEED, help="Random seed.")]
@@ -44,17 +36,6 @@ Log = Annotated[
     typer.Option(help="Also log the results: tensorboard:FOLDER, mlflow:EXPERIMENT or wandb:PROJECT."),
 ]
 Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1 and so on, or auto for the GPU if there is one.")]
-Mean = Annotated[
-    str | None,
-    typer.Option(
-        help="Preprocessing of your own model: mean of each channel on the scale from 0 to 1, such as "
-        "0.485,0.456,0.406."
-    ),
-]
-Std = Annotated[str | None, typer.Option(help="Standard deviation of each channel, on the same scale.")]
-Size = Annotated[str | None, typer.Option(help="Height and width of the images that the model takes: 224, or 224x192.")]
-
-
 Modules = Annotated[
     list[str] | None,
     typer.Option(
@@ -66,15 +47,6 @@ Modules = Annotated[
 
 
 EngineName = Literal["in-process", "ray"]
-EngineOption = Annotated[
-    EngineName,
-    typer.Option(
-        "--engine",
-        help="in-process, or ray for more than one machine (pip install predbn[ray]). Every node needs the same "
-        "version of predbn, either installed or in Ray's runtime_env, as with: ray job submit --working-dir . -- "
-        "predbn evaluate --engine ray …",
-    ),
-]
 Address = Annotated[
     str,
     typer.Option(
@@ -82,10 +54,6 @@ Address = Annotated[
         "this machine only."
     ),
 ]
-CpusPerWorker = Annotated[
-    int | None, typer.Option(help="Cores per Ray worker; by default a whole node, or with GPUs an equal part of one.")
-]
-GpusPerWorker = Annotated[float, typer.Option(help="GPUs per Ray worker with --device cuda; 0.5 to share one.")]
 
 
 @contextmanager
@@ -207,20 +175,3 @@ def in_process_engine(device: str) -> Engine:
 
     with usage_error("--device"):
         return InProcess(device)
-
-
-@contextmanager
-def open_engine(
-    name: EngineName, device: str, address: str, cpus_per_worker: int | None, gpus_per_worker: float
-) -> Iterator[Engine]:
-    """The engine that the options describe; it is closed at the end of the block."""
-    if name == "in-process":
-        yield in_process_engine(device)
-        return
-    if device not in ("cpu", "cuda", "auto"):
-        raise typer.BadParameter(f"{device!r} does not work with Ray: use cpu, cuda or auto.", param_hint="--device")
-    from predbn.evaluation import RayEngine
-
-    options = {"cpus_per_worker": cpus_per_worker, "gpus_per_worker": gpus_per_worker}
-    with RayEngine(address, device=device, **options) as engine:  # type: ignore[arg-type]
-        yield engine

@@ -1,18 +1,20 @@
-"""What the commands print: the console, tables for people, records for programs."""
+"""The results of a run: tables and sentences for people, records for programs, and the report."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich import box
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
+
+from .console import new_table, print_points
+from .shift_output import print_real_shifts, shift_record
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,22 +25,22 @@ METRICS = ("accuracy", "success", "auc", "brier", "ece", "nll")
 """The metrics that are shown by default, if they were measured."""
 
 
-def make_console(*, quiet: bool = False, soft_wrap: bool = False) -> Console:
-    """The console of a command. With `soft_wrap` long lines are left to the terminal, for paths and sentences."""
-    return Console(quiet=quiet, highlight=False, soft_wrap=soft_wrap)
-
-
 def to_records(table: pd.DataFrame) -> list[dict[str, Any]]:
     """The rows of a table for JSON, which has neither NaN nor infinity: pandas writes null for them."""
     records: list[dict[str, Any]] = json.loads(table.to_json(orient="records", double_precision=15))
     return records
 
 
-def print_results(console: Console, results: Results, metrics: Sequence[str] = METRICS) -> None:
-    """Print the means by severity of every metric that was measured, and what they say in words."""
-    from predbn.recommendation import recommendation_sentences
+def print_results(
+    console: Console, results: Results, findings: Sequence[str] = (), metrics: Sequence[str] = METRICS
+) -> None:
+    """Print the comparisons of a real shift; or the means by severity of every metric, and what they say in words."""
+    from predbn.recommendation import real_shifts, recommendation_sentences
     from predbn.report import headline
 
+    if shifts := real_shifts(results):
+        print_real_shifts(console, shifts, findings)
+        return
     measured = list(dict.fromkeys(results.frame["metric"]))
     shown = [metric for metric in metrics if metric in measured] or measured
     console.print(severity_table(results.frame, shown))
@@ -46,22 +48,19 @@ def print_results(console: Console, results: Results, metrics: Sequence[str] = M
     if len(mce):
         console.print(mce_table(mce))
     print_points(console, headline(results.frame))
-    print_recommendation(console, recommendation_sentences(results))
+    if sentences := recommendation_sentences(results):
+        console.print(Text.assemble(("\n" + sentences[0], "bold"), " ", " ".join(sentences[1:])))
 
 
-def print_points(console: Console, sentences: Sequence[str]) -> None:
-    """Sentences as a list."""
-    table = Table.grid(padding=(0, 1, 0, 0))
-    for sentence in sentences:
-        table.add_row("•", Text(sentence))
-    console.print(table)
+def results_record(results: Results, findings: Sequence[str]) -> dict[str, Any]:
+    """The same for JSON."""
+    from predbn.recommendation import real_shifts, recommendation_sentences
 
-
-def print_recommendation(console: Console, sentences: Sequence[str]) -> None:
-    """Print the answer in bold, and the reasons after it."""
-    if sentences:
-        console.print()
-        console.print(Text.assemble((sentences[0], "bold"), " ", " ".join(sentences[1:])))
+    if shifts := real_shifts(results):
+        return {"comparisons": [shift_record(shift) for shift in shifts], "findings": findings}
+    mce = to_records(results.mce())
+    by_severity, sentences = to_records(results.by_severity()), recommendation_sentences(results)
+    return {"by_severity": by_severity, **({"mce": mce} if mce else {}), "recommendation": sentences}
 
 
 def write_report(path: Path, results: Results, findings: Sequence[str] = ()) -> None:
@@ -77,45 +76,31 @@ def write_report(path: Path, results: Results, findings: Sequence[str] = ()) -> 
 
 def severity_table(frame: pd.DataFrame, metrics: Sequence[str]) -> Table:
     """Means over the corruptions: one row per series, one column per severity, the best of each column in bold."""
-    from predbn.report import by_severity, check_results
+    from predbn.report import by_severity, check_results, metric_info
 
     severities = sorted(set(frame["severity"]))
-    table = new_table()
-    table.add_column("severity")
-    for severity in severities:
-        table.add_column("clean" if severity == 0 else str(severity), justify="right", no_wrap=True, min_width=5)
+    table = new_table("severity", *("clean" if severity == 0 else str(severity) for severity in severities))
     for metric in metrics:
-        summary = by_severity(check_results(frame[frame["metric"] == metric]))
+        summary, info = by_severity(check_results(frame[frame["metric"] == metric])), metric_info(metric)
+        series = list(dict.fromkeys(summary["series"]))
         means = summary.pivot(index="series", columns="severity", values=metric).reindex(columns=severities)
-        _add_metric_rows(table, metric, means, summary["series"])
+        direction = f" [dim]({info.direction})[/dim]" if info.direction else ""
+        table.add_row(f"[bold]{info.label}{', %' if info.percent else ''}[/bold]{direction}")
+        best = (info.sign * means).max() if len(series) > 1 and info.better is not None else {}
+        for name in series:
+            cells = [
+                f"[bold]{info.number(value)}[/bold]" if info.sign * value == best.get(severity) else info.number(value)
+                for severity, value in means.loc[name].items()
+            ]
+            table.add_row(f"  {escape(name)}", *cells, end_section=name == series[-1])
     return table
-
-
-def _add_metric_rows(table: Table, metric: str, means: pd.DataFrame, order: Iterable[str]) -> None:
-    """One section of the table: the metric, then one row per series."""
-    from predbn.report import metric_info
-
-    info = metric_info(metric)
-    direction = f" [dim]({info.direction})[/dim]" if info.direction else ""
-    table.add_row(f"[bold]{info.label}{', %' if info.percent else ''}[/bold]{direction}")
-    best = (info.sign * means).max()
-    series = list(dict.fromkeys(order))
-    for name in series:
-        cells = []
-        for severity, value in means.loc[name].items():
-            text = info.number(value)
-            is_best = len(series) > 1 and info.better is not None and info.sign * value == best[severity]
-            cells.append(f"[bold]{text}[/bold]" if is_best else text)
-        table.add_row(f"  {escape(name)}", *cells, end_section=name == series[-1])
 
 
 def mce_table(mce: pd.DataFrame) -> Table:
     """One row per series: the mean corruption error, and its interval over images if there is one."""
     from predbn.report import add_series
 
-    table = new_table()
-    for heading in ("mCE, % (lower is better)", "", "95 % interval over images"):
-        table.add_column(heading, justify="right" if not heading else "left", no_wrap=True)
+    table = new_table("mCE, % (lower is better)", "", "95 % interval over images")
     for row in add_series(mce.assign(network=mce["model"])).to_dict("records"):
         interval = f"{row['low']:.1f} to {row['high']:.1f}" if not math.isnan(row["low"]) else "not kept: use --hits"
         table.add_row(f"  {escape(str(row['series']))}", f"{row['mce']:.1f}", interval)
@@ -126,10 +111,8 @@ def comparison_table(differences: pd.DataFrame) -> Table:
     """One row per metric and severity; a difference whose interval does not contain 0 is bold."""
     from predbn.report import metric_info, sort_metrics
 
-    table = new_table()
+    table = new_table("metric", "severity", "splits", "first", "second", "difference", "95 % interval")
     table.padding = (0, 1, 0, 0)
-    for heading in ("metric", "severity", "splits", "first", "second", "difference", "95 % interval"):
-        table.add_column(heading, justify="left" if heading == "metric" else "right", no_wrap=heading != "metric")
     for metric in sort_metrics(differences["metric"]):
         info = metric_info(metric)
         rows = differences[differences["metric"] == metric].to_dict("records")
@@ -148,8 +131,3 @@ def comparison_table(differences: pd.DataFrame) -> Table:
                 end_section=row is rows[-1],
             )
     return table
-
-
-def new_table() -> Table:
-    """An empty table in the style of all commands."""
-    return Table(box=box.SIMPLE_HEAD, pad_edge=False)

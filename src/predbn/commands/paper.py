@@ -13,11 +13,11 @@ from rich.table import Table
 
 from predbn.common import progress_bar
 
+from .console import make_console, new_table
 from .help import App
 from .interrupts import if_interrupted
 from .option_sets import Output
 from .options import Device, Json, in_process_engine, refuse_options, usage_error
-from .output import make_console, new_table
 from .targets import check_folder
 
 if TYPE_CHECKING:

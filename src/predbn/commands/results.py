@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from .console import make_console
 from .help import App
 from .option_sets import Output
 from .options import Json, parse_pairs, usage_error
-from .output import METRICS, comparison_table, make_console, print_results, to_records, write_report
-from .shift_output import print_real_shifts
+from .output import METRICS, comparison_table, print_results, to_records, write_report
 from .targets import check_file
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def show_command(
       predbn results show predbn-run
       predbn results show predbn-run --metric ece --where method=ensemble
     """
-    from predbn.recommendation import read_findings, real_shifts
+    from predbn.recommendation import read_findings
 
     results = _load(run, where)
     if metric:
@@ -54,10 +54,7 @@ def show_command(
     if as_json:
         typer.echo(json.dumps(to_records(results.by_severity())))
         return
-    if shifts := real_shifts(results):
-        print_real_shifts(make_console(), shifts, read_findings(run))
-        return
-    print_results(make_console(), results, metric or METRICS)
+    print_results(make_console(), results, read_findings(run), metric or METRICS)
 
 
 @results_app.command("compare")

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from .output import new_table, print_points
+from .console import new_table, print_points
 
 if TYPE_CHECKING:
     from predbn.recommendation import RealShift, StrategyOnShift
@@ -52,7 +52,7 @@ def _strategies(shift: RealShift) -> Table:
     return table
 
 
-def shift_records(shift: RealShift) -> dict[str, Any]:
+def shift_record(shift: RealShift) -> dict[str, Any]:
     """A comparison as plain data, for JSON."""
     from predbn.recommendation import python_lines, real_shift_sentences
 

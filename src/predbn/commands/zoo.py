@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
+from .console import make_console, new_table
 from .options import Json
-from .output import make_console, new_table
 
 HEADINGS = ("zoo:…", "seeds", "accuracy", "range", "Brier", "ECE")
 
@@ -32,9 +32,7 @@ def zoo_command(
     elif as_json:
         typer.echo(json.dumps({name: zoo.card(name) for name in zoo.names()}, ensure_ascii=False))
     else:
-        table = new_table()
-        for heading in HEADINGS:
-            table.add_column(heading, justify="left" if heading == HEADINGS[0] else "right", no_wrap=True)
+        table = new_table(*HEADINGS)
         for row in rows_by_kind():
             table.add_row(*row)
         make_console().print(table)
