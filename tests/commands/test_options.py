@@ -79,7 +79,6 @@ ZOO = "--model zoo:resnet20-cifar10/batch/0"
 THEIRS = "--model theirs:build_model"
 EXAMINE = f"doctor {ZOO} --reference sample"
 CIFAR10 = "train cifar10 --sample"
-TUNE = "tune cifar10 --sample"
 
 
 @pytest.mark.parametrize(
@@ -156,10 +155,6 @@ TUNE = "tune cifar10 --sample"
         (f"train imagenet --root . --seed {HUGE}", "--seed"),
         ("train imagenet --root . --device tpu", "there is no device 'tpu'"),
         ("train imagenet --root . --momentum 0", "Expected momentum to be greater than 0"),
-        (f"{TUNE} --seed {HUGE}", "--seed"),
-        (f"{TUNE} --norm none", "unknown normalisation 'none'"),
-        (f"{TUNE} --range adam_eps=3", "is not a range"),
-        (f"{TUNE} --trials 0", "--trials"),
         # Options that would have no effect.
         (f"evaluate --plan p.toml {ZOO}", "--model"),
         ("evaluate --plan p.toml --shift fog", "--shift"),
@@ -168,7 +163,6 @@ TUNE = "tune cifar10 --sample"
         (f"evaluate {ZOO} --clean sample", "--clean"),
         (f"evaluate {ZOO} --validation sample", "--validation"),
         (f"{CIFAR10} --root x", "--root"),
-        (f"{TUNE} --root x", "--root"),
         ("paper run C1 --root .", "--root"),
         (f"paper run K1 --weights {__file__}", "--weights"),
         (f"evaluate {ZOO} --cpus-per-worker 2", "--cpus-per-worker"),

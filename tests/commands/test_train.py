@@ -1,16 +1,14 @@
-"""`predbn train` and `predbn tune` on the command line."""
+"""`predbn train`."""
 
 import json
 
-import pandas as pd
 import pytest
 import torch
 import typer
 from typer.testing import CliRunner
 
-from predbn import cli, training
+from predbn import cli
 from predbn.commands.train import open_cifar10, parse_seeds
-from predbn.commands.tune import parse_ranges
 from predbn.data import prepare_synthetic
 from predbn.training import TrainingError
 from predbn.training.imagenet import trainer
@@ -20,19 +18,9 @@ from ..training.imagenet.tiny import tiny_folder, tiny_resnet
 SHORT = ["cifar10", "--sample", "--epochs", "1", "--batch-size", "8", "--device", "cpu"]
 
 
-class SmallRecipe(training.Cifar10Recipe):
-    """The recipe in batches of 8, of which the tiny data has some."""
-
-    def __post_init__(self):
-        object.__setattr__(self, "batch_size", 8)
-        super().__post_init__()
-
-
 @pytest.fixture(autouse=True)
 def _small(small_network, data, tmp_path, monkeypatch):
-    for module in ("train", "tune"):
-        monkeypatch.setattr(f"predbn.commands.{module}.open_cifar10", lambda root, on_sample, device: data)
-    monkeypatch.setattr(training, "Cifar10Recipe", SmallRecipe)
+    monkeypatch.setattr("predbn.commands.train.open_cifar10", lambda root, on_sample, device: data)
     monkeypatch.setattr(trainer, "resnet50", tiny_resnet)
     monkeypatch.setenv("PREDBN_CACHE", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
@@ -48,10 +36,6 @@ def run(*arguments):
 
 def train(*options):
     return run("train", *SHORT, *options)
-
-
-def tune(*options):
-    return run("tune", "cifar10", "--sample", "--epochs", "1", "--device", "cpu", *options)
 
 
 def test_training_writes_weights_cards_and_logs(tmp_path):
@@ -121,26 +105,6 @@ def test_imagenet(tmp_path):
     assert "use --subset" in str(wrong.exception)
 
 
-def test_tuning_continues_and_writes_a_table(tmp_path):
-    assert tune("--trials", "2", "--at-once", "2", "--quiet").output == ""
-    trials = tmp_path / "search" / "batch" / "l2-1"
-    first = {path: path.read_bytes() for path in trials.glob("*.json")}
-    done = tune("--trials", "3", "--out", "tables/batch.csv")
-    assert done.exit_code == 0, done.output
-    assert "3 trials; best: --learning-rate" in words(done)
-    assert len(first) == 2
-    assert all(path.read_bytes() == content for path, content in first.items())
-    rows = pd.read_csv(tmp_path / "tables" / "batch.csv")
-    assert sorted(rows["trial"]) == [0, 1, 2]
-    assert rows["validation_accuracy"].is_monotonic_decreasing
-
-
-def test_another_kind_of_weight_decay_is_another_study(tmp_path):
-    for options in ([], ["--decoupled"]):
-        assert tune("--trials", "1", "--folder", "study", *options).exit_code == 0
-    assert sorted(path.name for path in (tmp_path / "study").iterdir()) == ["decoupled-1", "l2-1"]
-
-
 @pytest.mark.parametrize(
     ("text", "expected"),
     [("3", [3]), ("0-9", list(range(10))), ("0,2,5-7", [0, 2, 5, 6, 7]), ("2,1,1-2", [1, 2]), ("0-", [0])],
@@ -153,18 +117,6 @@ def test_seeds(text, expected):
 def test_no_seeds(text):
     with pytest.raises(typer.BadParameter, match="is not a list of seeds: write 0-9 or 0,3,7"):
         parse_seeds(text)
-
-
-@pytest.mark.parametrize("text", ["rate=1,2", "adam_eps=1", "adam_eps=2,1", "adam_eps=0,1", "adam_eps=1,inf"])
-def test_no_range(text):
-    with pytest.raises(typer.BadParameter, match="is not a range: write NAME=LOW,HIGH with one of learning_rate"):
-        parse_ranges([text])
-
-
-def test_ranges():
-    assert parse_ranges([]) == {}
-    ranges = parse_ranges(["learning_rate=1e-3,1", "weight_decay=2,2"])
-    assert ranges == {"learning_rate": (1e-3, 1.0), "weight_decay": (2.0, 2.0)}
 
 
 def test_the_sample_is_split():

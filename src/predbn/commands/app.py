@@ -25,7 +25,6 @@ from .recompute import recompute_command
 from .results import results_app
 from .serve import serve_command
 from .train import train_app
-from .tune import tune_app
 from .zoo import zoo_command
 
 
@@ -90,4 +89,3 @@ app.add_typer(paper_app, name="paper")
 app.add_typer(data_app, name="data")
 app.add_typer(onnx_app, name="onnx")
 app.add_typer(train_app, name="train")
-app.add_typer(tune_app, name="tune")

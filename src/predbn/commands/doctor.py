@@ -13,17 +13,9 @@ import typer
 
 from predbn.common import PredbnError, progress_bar
 
-from .inputs import check_shift, open_images, open_reference, page_settings
+from .inputs import open_images, open_reference
 from .option_sets import ModelOptions, Output
-from .options import (
-    MAX_COUNT,
-    Corruption,
-    Modules,
-    Seed,
-    Severity,
-    import_modules,
-    refuse_without,
-)
+from .options import MAX_COUNT, Corruption, Modules, Seed, Severity, import_modules, refuse_without, usage_error
 from .os_errors import DEBUG, explain
 from .targets import check_file
 
@@ -83,10 +75,13 @@ def doctor_command(
     import_modules(modules, [model.model])
     with _report_failure(output.as_json):
         from predbn.diagnostics import examine
+        from predbn.shifts import find_corruption
 
         if out is not None:
             check_file(out)
-        check_shift(corruption)
+        if corruption is not None:
+            with usage_error("--shift"):
+                find_corruption(corruption)
         classifier = model.load(reference, data)
         reference_data = None if reference is None else open_reference(reference, classifier, images, seed=seed)
         new_data = None
@@ -104,10 +99,16 @@ def doctor_command(
                 progress=lambda done, total: show(done, total or None),
             )
         if out is not None:
+            from predbn import __version__
+            from predbn.norm import device_of
             from predbn.report import write_examination
 
-            options = {name: context.params[name] for name in _ON_THE_PAGE}
-            write_examination(out, examination, page_settings(classifier, options))
+            settings = {name: context.params[name] for name in _ON_THE_PAGE}
+            if corruption is None:
+                settings["severity"] = None
+            preprocessing = classifier.info.preprocessing.describe()
+            settings |= {"device": device_of(classifier), "predbn": __version__, "preprocessing": preprocessing}
+            write_examination(out, examination, settings)
     if output.as_json:
         page = None if out is None else str(out)
         typer.echo(json.dumps({**examination.to_dict(), "page": page}, indent=1, allow_nan=False))

@@ -37,7 +37,7 @@ _OF_PREDICTION = ("Options", "Shifts", "Strategies and methods", "Streams")
 COMMANDS = {
     "Start": "demo evaluate predict doctor",
     "Change a model": "calibrate recompute onnx serve",
-    "Data and networks": "data corrupt zoo train tune",
+    "Data and networks": "data corrupt zoo train",
     "Results": "results paper",
 }
 _KINDS = {str: "TEXT", int: "N", float: "NUMBER", Path: "PATH"}
@@ -94,7 +94,7 @@ def help_of(command: Any, context: Any) -> Help:
     text, _, examples = inspect.cleandoc(command.help or "").partition("\n\nExample")
     summary, *details = (" ".join(part.split()) for part in text.split("\n\n"))
     declared = get_type_hints(command.callback, include_extras=True) if command.callback else {}
-    is_training = context.command_path.split()[-2:-1] in (["train"], ["tune"])
+    is_training = context.command_path.split()[-2:-1] == ["train"]
     groups: dict[str, list[tuple[str, str]]] = {}
     names = " ".join(GROUPS.values()).split()
     rank = {name: number for number, name in enumerate(names)}

@@ -1,4 +1,4 @@
-"""The model and the unlabelled data that a command is given."""
+"""The unlabelled data that a command is given."""
 
 from __future__ import annotations
 
@@ -13,26 +13,6 @@ if TYPE_CHECKING:
 
     from predbn.data import Device, ImageBatch, Images, Order, PictureFiles
     from predbn.models import Classifier, Preprocessing
-
-
-def page_settings(classifier: Classifier, options: dict[str, object]) -> dict[str, object]:
-    """What a page says about how it was made: the options, the device, the version and the preprocessing."""
-    from predbn import __version__
-    from predbn.norm import device_of
-
-    if options.get("corruption") is None:
-        options = {**options, "severity": None}
-    preprocessing = classifier.info.preprocessing.describe()
-    return {**options, "device": str(device_of(classifier)), "predbn": __version__, "preprocessing": preprocessing}
-
-
-def check_shift(corruption: str | None) -> None:
-    """Refuse a corruption that does not exist, before a model is loaded."""
-    from predbn.shifts import find_corruption
-
-    if corruption is not None:
-        with usage_error("--shift"):
-            find_corruption(corruption)
 
 
 @dataclass(frozen=True)

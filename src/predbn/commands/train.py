@@ -33,7 +33,6 @@ Out = Annotated[Path, typer.Option(help="Folder for weights, cards and logs.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Continue an interrupted training.")]
 Root = Annotated[Path | None, typer.Option(help="CIFAR-10 as downloaded; by default the cache of `predbn data`.")]
 OnSample = Annotated[bool, typer.Option("--sample", help="Train on 800 embedded images, to try it out.")]
-AtOnce = Annotated[int, typer.Option(min=1, help="Networks trained side by side on the device.")]
 Checkpoints = Annotated[int, typer.Option(min=1, help="Epochs (CIFAR-10) or steps (others) between checkpoints.")]
 
 _MAX_SEEDS, _MAX_WIDTH = 10_000, 100_000
@@ -63,7 +62,7 @@ def train_cifar10_command(
             "--border-study", help="Train these seeds with each border of the study, in OUT/zero-4, reflect-4, zero-2."
         ),
     ] = False,
-    at_once: AtOnce = 10,
+    at_once: Annotated[int, typer.Option(min=1, help="Networks trained side by side on the device.")] = 10,
     checkpoint_every: Checkpoints = 10,
     device: Device = "auto",
     root: Root = None,

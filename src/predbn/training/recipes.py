@@ -124,7 +124,7 @@ class Cifar10Recipe(BaseRecipe):
 
 
 def tuned_recipe(norm: str) -> Cifar10Recipe:
-    """The best recipe that `predbn tune` found for a normalisation (trials in `results/training`)."""
+    """The best recipe that the random search found for a normalisation (trials in `results/training`)."""
     recipe = Cifar10Recipe(norm=norm)
     numbers = json.loads((files("predbn.training.cifar10") / "tuned.json").read_text())
     return replace(recipe, **numbers.get(norm, {}))
