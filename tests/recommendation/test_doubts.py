@@ -10,9 +10,9 @@ from predbn.evaluation import Results
 from predbn.recommendation.doubts import doubts_about, doubts_about_reference
 
 
-def measured(accuracy, *, images, classes=10, metric="accuracy"):
+def measured(accuracy, *, images, classes=10, metric="accuracy", corruption="clean"):
     rows = [
-        {"model": "m", "strategy": name, "corruption": "clean", "severity": 0, "metric": metric, "value": value}
+        {"model": "m", "strategy": name, "corruption": corruption, "severity": int(corruption != "clean"), "metric": metric, "value": value}
         for name, value in (("train", accuracy), ("batch", accuracy / 2))
     ]
     return Results(pd.DataFrame(rows), pd.DataFrame(), card={"data": {"images": images, "classes": classes}})
@@ -32,6 +32,12 @@ def measured(accuracy, *, images, classes=10, metric="accuracy"):
 )
 def test_accuracy_at_chance(accuracy, images, classes, is_doubted):
     assert bool(doubts_about(measured(accuracy, images=images, classes=classes))) == is_doubted
+
+
+def test_accuracy_at_chance_where_clean_data_was_not_measured():
+    (sentence,) = doubts_about(measured(0.05, images=300, corruption="fog"))
+    assert "accuracy with any strategy under these corruptions is 5.0 %" in sentence
+    assert doubts_about(measured(0.5, images=300, corruption="fog")) == []
 
 
 def test_clicks_are_not_doubted():

@@ -19,19 +19,22 @@ _REMEDY = (
 
 
 def doubts_about(results: Results) -> list[str]:
-    """A sentence if accuracy on clean data is not above chance with any strategy; none for attacks and clicks."""
+    """A sentence if no strategy is above chance on clean data, or anywhere if clean data was not measured.
+
+    None for attacks and clicks.
+    """
     frame, data = results.frame, results.card.get("data", {})
     if set(frame["metric"]) & {"auc", "success"} or not {"images", "classes"} <= set(data):
         return []
-    rows = frame[(frame["corruption"] == CLEAN) & (frame["metric"] == "accuracy")]
+    rows, where = frame[frame["metric"] == "accuracy"], "with any strategy under these corruptions"
+    if (rows["corruption"] == CLEAN).any():
+        rows, where = rows[rows["corruption"] == CLEAN], "on clean data"
     best = rows.groupby("model", sort=False)["value"].max()
-    return [
-        sentence
-        for model, accuracy in best.items()
-        for sentence in _at_chance(
-            accuracy, data["images"], data["classes"], f"of {model} on clean data" if len(best) > 1 else "on clean data"
-        )
-    ][:1]
+    for model, accuracy in best.items():
+        of_model = f"of {model} {where}" if len(best) > 1 else where
+        if doubts := _at_chance(accuracy, data["images"], data["classes"], of_model):
+            return doubts
+    return []
 
 
 def doubts_about_reference(shift: RealShift) -> list[str]:

@@ -124,16 +124,12 @@ def _answer(recommendation: Recommendation, value: _Value, where: str, accuracy:
     if chosen is None or metric is None:
         largest = recommendation.runner_up
         assert largest is not None
-        gain = largest.gains["accuracy"]
-        named, label = _named(largest), _LABELS[accuracy]
-        if recommendation.why == "all are worse":
-            return (
-                f"Leave the model alone: every strategy has a clearly lower {label} than {BASELINE} {where}; the "
-                f"nearest is {named}, {_interval(gain, accuracy)}."
-            )
+        label, is_worse = _LABELS[accuracy], recommendation.why == "all are worse"
+        reason = f"every strategy has a clearly lower {label}" if is_worse else "no strategy is clearly better"
+        change = _interval(largest.gains["accuracy"], accuracy)
         return (
-            f"Leave the model alone: no strategy is clearly better than {BASELINE} {where}; the largest gain in "
-            f"{label} is {_change(gain.estimate, accuracy)} with {named} ({_bounds(gain, accuracy)})."
+            f"Leave the model alone: {reason} than {BASELINE} {where}; the best of them, {_named(largest)}, changes "
+            f"{label} by {change}."
         )
     kind = accuracy if metric == "accuracy" else metric
     before, after, gain = value(None, metric), value(chosen, metric), chosen.gains[metric]
