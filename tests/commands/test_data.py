@@ -95,15 +95,14 @@ def test_imagenet_is_checked_and_decoded(cache, tmp_path):
     arguments = ["data", "imagenet", "--root", str(root), "--set", "imagenet-a", "--size", "4", "--resize", "5"]
     done = runner.invoke(cli.app, arguments)
     assert f"{root} is imagenet-a: 200 images of 200 classes, decoded." in words(done)
-    listed = runner.invoke(cli.app, ["data", "list"])
-    assert "Decoded folder: 200 images of 4×4, 0.0 MB" in words(listed)
     (path,) = decoded_files()
-    path.write_bytes(path.read_bytes().replace(b"predbn", b"predbm", 1))
-    listed = runner.invoke(cli.app, ["data", "list"])
-    assert f"{path} is damaged" in words(listed)
-    assert "Criteo: not in" in words(listed)
+    decoded = path.read_bytes()
+    listed = words(runner.invoke(cli.app, ["data", "list"]))
+    assert f"Decoded pictures: 1 files, 0.0 MB, {path.parent}; predbn data clean deletes them." in listed
+    assert "Criteo: not in" in listed
+    path.write_bytes(decoded.replace(b"predbn", b"predbm", 1))
     assert runner.invoke(cli.app, [*arguments, "--quiet"]).output == ""
-    assert "Decoded folder: 200 images" in words(runner.invoke(cli.app, ["data", "list"]))
+    assert path.read_bytes() == decoded
     wrong = runner.invoke(cli.app, ["data", "imagenet", "--root", str(tmp_path), "--set", "imagenet-a"])
     assert isinstance(wrong.exception, DataError)
     assert "give the folder that contains the class folders" in str(wrong.exception)

