@@ -42,7 +42,8 @@ def test_the_code_of_a_page_runs_as_written(page, tmp_path, monkeypatch):
     for language, code in blocks(page):
         if language == "python" and not code.lstrip().startswith(FRAGMENT):
             exec(compile(code, str(page), "exec"), names)
-        for command in re.findall(r"^predbn .*", code, re.MULTILINE) if language == "sh" else ():
+        commands = re.findall(r"^predbn .*", code.replace("\\\n", " "), re.MULTILINE) if language == "sh" else []
+        for command in commands:
             done = CliRunner().invoke(cli.app, shlex.split(command)[1:])
             assert done.exit_code == 0, f"{command}\n{done.output}"
 

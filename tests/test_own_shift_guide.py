@@ -53,7 +53,7 @@ def test_the_page_shows_what_was_measured():
 
 
 def test_the_command_runs_as_it_stands_there(users_folder):
-    command = re.search(r"^predbn (evaluate --model digits_model.*)$", PAGE, re.MULTILINE)[1]
+    command = re.search(r"^predbn (evaluate --model digits_model.*)$", PAGE.replace("\\\n", " "), re.MULTILINE)[1]
     result = CliRunner().invoke(cli.app, shlex.split(command), env={"COLUMNS": "80"})
     assert result.exit_code == 0, result.output
     text = " ".join(result.output.split())

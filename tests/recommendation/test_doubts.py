@@ -12,7 +12,14 @@ from predbn.recommendation.doubts import doubts_about, doubts_about_reference
 
 def measured(accuracy, *, images, classes=10, metric="accuracy", corruption="clean"):
     rows = [
-        {"model": "m", "strategy": name, "corruption": corruption, "severity": int(corruption != "clean"), "metric": metric, "value": value}
+        {
+            "model": "m",
+            "strategy": name,
+            "corruption": corruption,
+            "severity": int(corruption != "clean"),
+            "metric": metric,
+            "value": value,
+        }
         for name, value in (("train", accuracy), ("batch", accuracy / 2))
     ]
     return Results(pd.DataFrame(rows), pd.DataFrame(), card={"data": {"images": images, "classes": classes}})
