@@ -104,8 +104,6 @@ FINISHED = f"what is finished is kept in there; {CONTINUE}"
         ("paper.run_plan", "paper run C3 --quick --results there", FINISHED),
         ("training.train_cifar10", "train cifar10 --sample --out there",
          "the networks and checkpoints written so far are kept in there; add --resume to continue from them."),
-        ("training.run_search", "tune cifar10 --sample --folder there",
-         f"the trials that are finished are kept in there; {CONTINUE}"),
         ("data.write_cifar10c", f"corrupt {__file__} there",
          f"the files that are finished are kept in there; {CONTINUE}"),
         ("data.prepare_synthetic", "data criteo --synthetic 9 --out there",

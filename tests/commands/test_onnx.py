@@ -3,6 +3,7 @@
 import json
 
 import numpy as np
+import pytest
 from onnx import helper
 from typer.testing import CliRunner
 
@@ -43,18 +44,12 @@ def test_source_data_as_arrays_and_as_pictures(tmp_path):
     assert json.loads(done.output)["examples"] == 7
 
 
-def test_options_that_go_with_data(tmp_path):
-    path = save(make_model([batch_norm_node()]), tmp_path / "model.onnx")
-    refused = run("adapt", path, tmp_path / "out.onnx", "--size", "8")
-    assert refused.exit_code == 2
-    assert not (tmp_path / "out.onnx").exists()
-
-
-def test_data_that_is_no_array(tmp_path):
+@pytest.mark.parametrize("options", [["--size", "8"], ["--strategy", "auto", "--data", "inputs.npy"]])
+def test_options_without_data_and_data_that_is_no_array_are_usage_errors(tmp_path, monkeypatch, options):
+    monkeypatch.chdir(tmp_path)
     path = save(make_model([batch_norm_node()]), tmp_path / "model.onnx")
     (tmp_path / "inputs.npy").write_text("no array")
-    refused = run("adapt", path, tmp_path / "out.onnx", "--strategy", "auto", "--data", tmp_path / "inputs.npy")
-    assert refused.exit_code == 2
+    assert run("adapt", path, "out.onnx", *options).exit_code == 2
     assert not (tmp_path / "out.onnx").exists()
 
 

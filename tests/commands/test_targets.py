@@ -37,7 +37,6 @@ def test_the_reason_of_the_system_is_given(tmp_path, monkeypatch, number):
         ["train", "cifar10", "--sample", "--out"],
         ["train", "criteo", "--out"],
         ["train", "imagenet", "--root", ".", "--out"],
-        ["tune", "cifar10", "--sample", "--out"],
         ["paper", "run", "C1", "--quick", "--results"],
         ["paper", "figures", "--out"],
         ["paper", "document", "--out"],

@@ -106,8 +106,8 @@ def doctor_command(
             settings = {name: context.params[name] for name in _ON_THE_PAGE}
             if corruption is None:
                 settings["severity"] = None
-            preprocessing = classifier.info.preprocessing.describe()
-            settings |= {"device": device_of(classifier), "predbn": __version__, "preprocessing": preprocessing}
+            settings |= {"device": device_of(classifier), "predbn": __version__}
+            settings["preprocessing"] = classifier.info.preprocessing.describe()
             write_examination(out, examination, settings)
     if output.as_json:
         page = None if out is None else str(out)

@@ -95,7 +95,7 @@ def predict_command(
     most = ", ".join(f"{name} {count}" for name, count in counts.most_common(5))
     output.result(
         f"{out} has the predictions for {counts.total()} pictures, with {strategy}: {most}"
-        f"{', …' if len(counts) > 5 else ''}.",
+        f"{', …' if len(counts) > 5 else ''}.{'' if names else ' Classes are numbers: --labels FILE names them.'}",
         out=out,
         pictures=counts.total(),
         classes=counts,
