@@ -83,7 +83,7 @@ def find_layers(model: ir.Model, *, convolutions: bool = False) -> list[Layer]:
     nodes = [node for node in model.graph.all_nodes() if _is_batch_norm(node)]
     if convolutions:
         nodes += find_convolutions(model)
-    return _with_types(model, [_layer(node, name) for node, name in zip(nodes, _names(nodes), strict=True)])
+    return _with_types(model, [_layer(node) for node in nodes])
 
 
 def find_convolutions(model: ir.Model) -> list[ir.Node]:
@@ -110,7 +110,7 @@ def set_to_inference(model: ir.Model) -> None:
     for node in in_training:
         if any(output.uses() or output.is_graph_output() for output in node.outputs[1:]):
             raise AdaptationError(
-                f"the updated statistics of node '{_name(node)}' are used, because the model was exported for "
+                f"the updated statistics of node '{node.name}' are used, because the model was exported for "
                 "training: export it again after model.eval()"
             )
         node.attributes.pop("training_mode", None)
@@ -122,13 +122,14 @@ def set_to_inference(model: ir.Model) -> None:
             continue
         if not in_training:
             raise AdaptationError(
-                f"node '{_name(node)}' is an active dropout, so that predictions are random: export the model again "
+                f"node '{node.name}' is an active dropout, so that predictions are random: export the model again "
                 "after model.eval()"
             )
         node.resize_inputs(2)
 
 
-def _layer(node: ir.Node, name: str) -> Layer:
+def _layer(node: ir.Node) -> Layer:
+    name = str(node.name)
     if not _is_batch_norm(node):
         return Layer(name, node, 0.0)
     if len(node.inputs) != 5 or None in node.inputs:
@@ -173,18 +174,3 @@ def _is_operator(node: ir.Node, op_type: str) -> bool:
 
 def _is_batch_norm(node: ir.Node) -> bool:
     return _is_operator(node, "BatchNormalization")
-
-
-def _name(node: ir.Node) -> str:
-    return node.name or node.outputs[0].name or node.op_type
-
-
-def _names(nodes: list[ir.Node]) -> list[str]:
-    """Unique names of nodes."""
-    names: list[str] = []
-    for node in nodes:
-        name, number = _name(node), 2
-        while name in names:
-            name, number = f"{_name(node)}_{number}", number + 1
-        names.append(name)
-    return names

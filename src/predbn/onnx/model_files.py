@@ -10,7 +10,7 @@ import onnx
 import onnx.version_converter
 import onnx_ir as ir
 from google.protobuf.message import DecodeError
-from onnx_ir.passes.common import InlinePass
+from onnx_ir.passes.common import InlinePass, NameFixPass
 
 from predbn.common import ModelError, PredbnError, atomic_write, first_line
 
@@ -34,6 +34,7 @@ def read_model(path: Path) -> ir.Model:
         _load_weights(model, path)
         if any(node.op_type == "BatchNormalization" for f in model.functions.values() for node in f.all_nodes()):
             InlinePass()(model)  # functions have no initialisers
+        NameFixPass()(model)  # nodes need no names in a file, and may share one
     for value in [*model.graph.outputs, *(value for node in model.graph.all_nodes() for value in node.inputs)]:
         if value is not None and not (value.producer() or value.is_graph_input() or value.is_initializer()):
             raise ModelError(f"{path} uses a value {value.name!r} that nothing computes: export it again.")
