@@ -95,13 +95,12 @@ def recipe_command(recipe: str, default: str = "") -> type[Command]:
             from predbn import training
 
             recipe_class = getattr(training, recipe)
-            hints, parameters = get_type_hints(recipe_class), []
-            for field in fields(recipe_class):
-                if help_text := _RECIPE.get(field.name):
-                    (kind,) = _kinds(hints[field.name])
-                    shown = default or ("" if field.default is None else str(field.default))
-                    option = f"--{field.name.replace('_', '-')}"
-                    parameters.append(_parameter(field.name, option, kind, help_text, shown, _METAVARS.get(kind)))
+            hints, declared = get_type_hints(recipe_class), {field.name: field for field in fields(recipe_class)}
+            parameters = []
+            for name in filter(declared.__contains__, _RECIPE):
+                (kind,), value = _kinds(hints[name]), declared[name].default
+                shown, option = default or ("" if value is None else str(value)), f"--{name.replace('_', '-')}"
+                parameters.append(_parameter(name, option, kind, _RECIPE[name], shown, _METAVARS.get(kind)))
             return parameters
 
     return RecipeCommand
