@@ -13,13 +13,6 @@ from predbn.models import zoo
 ALWAYS = "interrupted: what was finished is kept, and no file is half-written; run the same command again.\n"
 
 
-@pytest.fixture(autouse=True)
-def _restore_handler():
-    before = signal.getsignal(signal.SIGINT)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
 def interrupt() -> None:
     signal.raise_signal(signal.SIGINT)
 
