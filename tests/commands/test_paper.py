@@ -67,4 +67,4 @@ def test_figures_and_document_are_written(results, tmp_path):
     assert sorted(path.suffix for path in out.iterdir()) == [".html", ".svg", ".svg", ".svg"]
     shown = runner.invoke(cli.app, ["paper", "document", "--results", str(results), "--out", str(tmp_path)])
     assert shown.exit_code == 0, shown.output
-    assert "| C7.1 | figure 12 |" in (tmp_path / "replication.md").read_text()
+    assert "**C7.1** (figure 11)" in (tmp_path / "replication-claims.md").read_text()
