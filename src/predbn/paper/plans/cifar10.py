@@ -87,7 +87,7 @@ CIFAR10_PLANS = add_plans(
         BATCH_SIZE,
         "prediction-time BN with batches from one image to a whole split (one network, because batches of one image "
         "take 10,000 forward passes per split)",
-        {"batch_sizes": (1, 4, 16, 64, 100, "all"), "severities": (5,)},
+        {"batch_sizes": (1, 8, 64, 100, "all"), "severities": (5,)},
         models=_ONE_SEED,
         strategies=("batch",),
         batch_sizes=(*BATCH_SIZES, "all"),
