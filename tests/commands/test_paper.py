@@ -31,7 +31,7 @@ def test_verify_prints_statement_figures_and_verdict(results):
     arguments = ["paper", "verify", "C3", "C8", "--results", str(results), "--seed", "1"]
     shown = runner.invoke(cli.app, arguments, env={"COLUMNS": "200"})
     assert shown.exit_code == 0
-    assert "Batches of 100 images are enough" in shown.output
+    assert "strong with a batch of just 100 images" in shown.output
     assert "accuracy: gain of prediction BN in batches of 100 at severity 5, points" in shown.output
     assert "holds" in shown.output
     assert "not measured (" in shown.output
@@ -51,12 +51,11 @@ def test_verify_counts_our_own_claims_apart(results):
     shown = runner.invoke(cli.app, arguments, env={"COLUMNS": "200"})
     assert "C1.1 Under shift" in shown.output
     assert "C2.3 (our own) The loss" in shown.output
-    assert re.search(r"Of the paper's 5 claims, \d.* Of our own 3 claims, \d", shown.output)
+    assert re.search(r"Of the paper's 5 claims, \d.* Of our own 4 claims, \d", shown.output)
     claims = json.loads(runner.invoke(cli.app, [*arguments, "--json"]).output)["claims"]
-    assert {claim["id"][:2]: (claim["source"], claim["figure"] is None) for claim in claims} == {
-        "C1": ("paper", False),
-        "C2": ("own", True),
-    }
+    sources = {claim["id"]: (claim["source"], claim["figure"] is None) for claim in claims}
+    assert (sources["C1.1"], sources["C1.6"], sources["C2.1"]) == (("paper", False), ("own", True), ("own", True))
+    assert set(sources.values()) == {("paper", False), ("own", True)}
 
 
 def test_figures_and_document_are_written(results, tmp_path):
@@ -67,4 +66,4 @@ def test_figures_and_document_are_written(results, tmp_path):
     assert sorted(path.suffix for path in out.iterdir()) == [".html", ".svg", ".svg", ".svg"]
     shown = runner.invoke(cli.app, ["paper", "document", "--results", str(results), "--out", str(tmp_path)])
     assert shown.exit_code == 0, shown.output
-    assert "| C7.1 | figure 12 |" in (tmp_path / "replication.md").read_text()
+    assert "**C7.1** (figure 11)" in (tmp_path / "replication-claims.md").read_text()

@@ -51,7 +51,8 @@ class ImageNetWorld:
             ece = share * (1 - accuracy) * (0.5 if _eps(key) == 0.1 else 1.0)
             ece += 0.002 * self.effect if name == "resnet50-batch-sizes" and key["batch_size"] == 500 else 0.0
             metrics = {"accuracy": accuracy, "ece": ece, "brier": 1.2 * (1 - accuracy) + ece**2}
-            metrics["confidence"] = 0.65 if key["strategy"] == "train" else 0.65 - 0.1 * self.effect
+            lower = 0.005 * key["severity"] + 0.08 * (key["strategy"] != "train" and key["severity"] > 0)
+            metrics["confidence"] = 0.65 - self.effect * lower
             rows += [{**key, "metric": metric, "value": value} for metric, value in metrics.items()]
             if plan.hits and keep:
                 hits.append({**key, "hits": np.packbits(right).tobytes()})

@@ -1,5 +1,6 @@
 """The pages say what the results say."""
 
+import json
 import re
 from pathlib import Path
 
@@ -9,9 +10,10 @@ from predbn.commands.paper import FULL as RESULTS
 from predbn.common import PaperError
 from predbn.metrics import Interval
 from predbn.paper import PLANS, Finding, Runs, save_figures, verify, write_documents
-from predbn.paper.borders import BORDERS, border_runs
+from predbn.paper.borders import BORDERS, border_runs, gain_difference
 from predbn.paper.claims import Claim, Measurement, Verdict
 from predbn.paper.document import PAGES, documents, headline_table
+from predbn.paper.natural import natural_tables
 from predbn.paper.values import Values
 
 from .world import World
@@ -33,7 +35,7 @@ def studied(tmp_path_factory) -> Runs:
     World(0.0).write(folder / "border-reflect-4", quick=True, skip=STUDY)
     sections = {
         "The border of training crops": 'Gain: {{ border("zero-4").value("C2.1", "accuracy") }}.',
-        "Findings": 'D1.1 {{ border("reflect-4").verdict("D1.1") }}, {{ border("zero-2").verdict("C1.1") }}.',
+        "Findings": 'C1.1 {{ border("reflect-4").verdict("C1.1") }}, {{ border("zero-2").verdict("C1.1") }}.',
         "Setup": "{{ images('methods') }}.",
     }
     (folder / "replication.md").write_text("".join(f"## {name}\n\n{text}\n\n" for name, text in sections.items()))
@@ -46,18 +48,13 @@ def cells(text: str, start: str) -> list[str]:
     return [cell.strip() for cell in row.split("|")[2:-1]]
 
 
-def test_every_claim_is_on_a_page_with_its_verdict_and_measurements(pages, as_the_paper):
-    for experiment, findings in verify(as_the_paper).items():
-        (page,) = (
-            text
-            for name, text in pages.items()
-            if experiment.id[0] in PAGES[name] and f"**{findings[0].claim.id}**" in text
-        )
-        overview = pages["replication.md"]
+def test_every_claim_is_shown_with_its_verdict_and_measurements(pages, as_the_paper):
+    paragraphs = pages["replication-claims.md"].split("\n\n")
+    for findings in verify(as_the_paper).values():
         for finding in findings:
-            assert cells(overview, f"{finding.claim.id} |")[-1].strip("*") == finding.verdict.value
-            assert f"**{finding.claim.id}** " in page
-            assert all(each.bounds in page for each in finding.measurements)
+            (shown,) = (text for text in paragraphs if text.startswith(f"**{finding.claim.id}** "))
+            assert shown.partition(") ")[2].lstrip("*").startswith(finding.verdict.value)
+            assert all(each.value in shown and each.intervals in shown for each in finding.measurements)
 
 
 def test_the_headline_is_the_mean_over_networks_and_splits(as_the_paper):
@@ -73,35 +70,51 @@ def test_the_headline_is_the_mean_over_networks_and_splits(as_the_paper):
 
 def test_texts_beside_the_results_are_shown_in_their_places(studied, tmp_path):
     pages = documents(studied, tmp_path)
-    assert "About C1.1." in pages["replication-cifar10.md"].split("**C1.2**")[0]
-    assert "About D1.1." in pages["replication-activations.md"]
-    assert "D1.1 not clear, not measured." in pages["replication.md"]
+    assert "About C1.1." in pages["replication-claims.md"].split("**C1.2**")[0]
+    assert "About D1.1." in pages["replication-claims.md"].split("**D2.1**")[0]
+    assert re.search(r"C1\.1 (not clear|does not hold), not measured\.", pages["replication.md"])
     assert "quick results" in pages["replication.md"]
     assert "10,000 images." in pages["replication-setup.md"]
 
 
 def test_each_border_has_its_own_numbers_and_verdicts(studied, tmp_path):
-    text = documents(studied, tmp_path)["replication-border.md"]
+    text = documents(studied, tmp_path)["replication-setup.md"]
     assert cells(text, "claim")[1:] == [BORDERS["zero-4"], BORDERS["reflect-4"]]
     assert cells(text, "networks") == ["3", "3", "3"]
-    assert cells(text, "C1.1:") == ["holds", "holds", "not clear"]
-    assert cells(text, "D1.1:")[1] == "holds"
-    sets = (studied, border_runs(studied)["zero-4"], border_runs(studied)["reflect-4"])
+    assert cells(text, "C1.1:")[:2] == ["holds", "holds"] != cells(text, "C1.1:")[1:]
     for row, strategy in (("train BN", "train"), ("prediction BN", "batch")):
         expected = []
-        for runs in sets:
-            frame = runs["methods"].frame
-            clean = frame[(frame["severity"] == 0) & (frame["metric"] == "accuracy") & (frame["method"] == "vanilla")]
+        for runs in (studied, border_runs(studied)["zero-4"], border_runs(studied)["reflect-4"]):
+            clean = runs["methods"].frame.query("severity == 0 and metric == 'accuracy' and method == 'vanilla'")
             expected.append(f"{100 * clean[clean['strategy'] == strategy]['value'].mean():.1f}")
         assert cells(text, f"accuracy on clean images, %, {row}") == expected
     gain = cells(text, "gain of prediction BN on clean images, points")[1]
     assert f"Gain: {gain.partition(' ')[0]}." in text
-    assert "C2.3" not in text  # no set has the plans on crops
+    assert "| C2.3:" not in text
     assert "nan" not in text
 
 
-def test_without_a_set_the_page_says_so(pages):
-    assert "No set of networks of this study was measured." in pages["replication-border.md"]
+def test_the_gains_of_two_sets_are_paired_by_corruption(studied):
+    sets = border_runs(studied)
+    gains = []
+    for name in ("zero-4", "reflect-4"):
+        rows = sets[name]["methods"].frame.query("metric == 'accuracy' and method == 'vanilla' and severity > 0")
+        means = rows.groupby(["strategy", "corruption"], observed=True)["value"].mean().unstack(0)
+        gains.append(means["batch"] - means["train"])
+    expected = 100 * (gains[0] - gains[1])
+    assert gain_difference(sets["zero-4"], sets["reflect-4"], "corruption").startswith(f"{expected.mean():.1f} (")
+    assert gain_difference(sets["zero-4"], sets["zero-4"], "corruption") == "0.0 (0.0 to 0.0)"
+
+
+def test_natural_shift_is_shown_as_gains_over_train_bn(tmp_path):
+    train = {"right": "1100", "brier": [0.1, 0.2, 1.0, 1.2], "confidence": [0.5] * 4}
+    batch = {"right": "1111", "brier": [0.1, 0.2, 0.5, 0.7], "confidence": [0.5] * 4}
+    units = {"Net, edges, train": train, "Net, edges, batch": batch, "Net, photos, train": train}
+    (tmp_path / "natural.json").write_text(json.dumps({"units": units}))
+    row = cells(natural_tables(tmp_path / "natural.json"), "Net, edges")
+    assert row[:3] == ["4", "50.0", "+50.0 (+0.0 to +100.0)"]
+    assert row[3].startswith("+0.250 (")
+    assert natural_tables(tmp_path / "none.json") == "Not measured."
 
 
 def test_figures_are_drawn_and_linked_relative_to_the_pages(tmp_path):
@@ -162,13 +175,6 @@ def test_a_value_is_that_of_the_only_measurement_with_these_words(nothing):
     for words, count in ((["ECE"], 2), (["AUC"], 0)):
         with pytest.raises(PaperError, match=f"has {count} measurements"):
             values.value("X.1", *words)
-
-
-def test_a_mean_is_that_of_the_series(as_the_paper):
-    frame = as_the_paper["methods"].frame
-    rows = frame[(frame["method"] == "ensemble") & (frame["strategy"] == "train") & (frame["metric"] == "accuracy")]
-    text = Values(as_the_paper, {}).mean("methods", "train", "accuracy", 5, method="ensemble")
-    assert text == f"{100 * rows[rows['severity'] == 5]['value'].mean():.1f}"
 
 
 @pytest.mark.skipif(not (ROOT / RESULTS).is_dir(), reason="there are no committed results yet")

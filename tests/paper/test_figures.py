@@ -51,7 +51,7 @@ def test_only_what_is_asked_for_is_drawn_and_what_is_missing_is_left_out(nothing
 @pytest.mark.parametrize("id", ["D1", "D2", "D3", "D4"])
 def test_results_next_to_the_folder_are_drawn_too(id, tmp_path):
     """The plans of one data set are found from the folder of another."""
-    skip = tuple(name for name in PLANS if name not in ("methods", "inside"))
+    skip = tuple(name for name in PLANS if name not in ("methods", "inside-crops"))
     World().write(tmp_path / "cifar10", quick=True, skip=skip)
     names = [
         [panel.name for panel in EXPERIMENTS[id].figures(Runs(tmp_path / folder), only_first=True)]

@@ -15,10 +15,10 @@ from predbn.data import sample
 from predbn.evaluation import Plan
 from predbn.models import zoo
 from predbn.paper import PLANS, Runs, TrainedNetworks
+from predbn.paper.crops import border_of, crop_like_training
 from predbn.paper.plans import PaperPlan
-from predbn.paper.plans.cifar10 import CROPS, CROPS_CONTINUED
-from predbn.paper.run import crop_like_training, run_plan
-from predbn.training import CROP_PADDING, draw_crops
+from predbn.paper.run import run_plan
+from predbn.training import draw_crops
 
 needs_zoo = pytest.mark.skipif("resnet20-cifar10/batch/0" not in zoo.names(), reason="the zoo has no networks here")
 
@@ -125,19 +125,26 @@ def test_missing_data_of_one_plan_does_not_stop_the_others(bare_machine, tmp_pat
     assert Runs(tmp_path / "results").measured == ["strategies"]
 
 
-@pytest.mark.parametrize(("plan", "mode"), [(CROPS, "constant"), (CROPS_CONTINUED, "edge")])
-def test_crops_are_those_of_training(plan, mode):
+@pytest.mark.parametrize(
+    ("padding", "border", "mode"), [(4, "zero", "constant"), (4, "edge", "edge"), (2, "reflect", "reflect")]
+)
+def test_crops_are_those_of_training(padding, border, mode):
     """Compared with slicing one image at a time."""
     images = sample("test").take(20)
-    cropped = crop_like_training(images, plan)
-    crops = draw_crops(20, 20, seed=0, epoch=0)
-    border = (CROP_PADDING, CROP_PADDING)
+    cropped = crop_like_training(images, padding, border)
+    crops = draw_crops(20, 20, seed=0, epoch=0, padding=padding)
     for number, image in enumerate(images.images.numpy()):
         top, left = crops.corner[0][number].tolist()
-        expected = np.pad(image, ((0, 0), border, border), mode=mode)[:, top : top + 32, left : left + 32]
+        expected = np.pad(image, ((0, 0), (padding,) * 2, (padding,) * 2), mode=mode)[
+            :, top : top + 32, left : left + 32
+        ]
         if crops.mirrored[0][number]:
             expected = expected[..., ::-1]
         np.testing.assert_array_equal(cropped.images[number].numpy(), expected)
     assert torch.equal(cropped.labels, images.labels)
     assert torch.equal(cropped.index, images.index)
-    assert cropped.name == f"{images.name}-{plan}"
+
+
+def test_the_border_is_that_of_the_networks_own_training():
+    assert border_of({"recipe": {"padding": 2, "border": "reflect"}}) == (2, "reflect")
+    assert border_of({}) == (4, "zero")

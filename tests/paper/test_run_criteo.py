@@ -16,7 +16,7 @@ from predbn.data.criteo import Randomised, Rows, criteo, prepare, prepare_synthe
 from predbn.models import ClickModel, CriteoNetwork, CriteoSizes
 from predbn.paper import EXPERIMENTS, PLANS, Runs, run_criteo, verify
 from predbn.paper.claims import Verdict
-from predbn.paper.experiments.criteo_randomised_features import scores_of, table
+from predbn.paper.experiments.criteo_randomised_features import scores_of
 from predbn.paper.plans.criteo import LARGER_EPS, LATER, REAL, SYNTHETIC, UNSETTLED
 from predbn.paper.run import run_plan
 from predbn.paper.run_criteo import RESAMPLES_FILE, resample, weighted_auc
@@ -75,7 +75,6 @@ def test_plans_with_data_run_and_the_others_say_what_is_missing(root, tmp_path):
     assert found["K1.1"].measurements[0].count == len(criteo("test", root / "rows"))
     assert len(found["K1.5"].measurements) == 2
     assert "train BN, eps 0.1" in found["K1.7"].measurements[0].what
-    assert table(runs, LARGER_EPS).splitlines()[0].count("eps 0.1") == 4
     assert [panel.name for panel in EXPERIMENTS["K1"].figures(runs)] == [REAL]
     beside = Runs(tmp_path / "results" / "cifar10")
     assert beside.measured == [REAL, LATER, LARGER_EPS]

@@ -18,15 +18,16 @@ from predbn.norm import Train
 from predbn.paper import PLANS
 from predbn.paper.networks import WITH_BATCH_NORM
 from predbn.paper.plans import CRITEO, IMAGENET
-from predbn.paper.plans.cifar10 import ACTIVATIONS, CROPS
+from predbn.paper.plans.cifar10 import ACTIVATIONS, ACTIVATIONS_BY_REFERENCE, CROPS
 from predbn.paper.plans.criteo import NETWORK as CRITEO_NETWORK
-from predbn.paper.run_activations import HISTOGRAMS, SPECTRA
+from predbn.paper.run_activations import HISTOGRAMS, POOLED, SPECTRA
 from predbn.shifts import names
 
 from .keys import keys, write_run
 
 IMAGES = 10_000
 HARDNESS = dict(zip(names("all"), np.random.default_rng(0).uniform(0.25, 1.5, 19), strict=True))
+MEAN_HARDNESS = sum(HARDNESS.values()) / 19
 CLEAN = {"batch": 0.92, "instance": 0.87, "layer": 0.89, "group": 0.90, "fixup": 0.91, "last": 0.90}
 FALL = {"batch": 0.09, "instance": 0.06, "layer": 0.085, "group": 0.08, "fixup": 0.09, "last": 0.09}
 
@@ -61,7 +62,7 @@ class World:
         eps = float(setting.eps or 1e-3)
         orders = math.log10(eps / 1e-3)
         if adapted and orders > 0:
-            share *= 1 + 0.3 * orders if method == "ensemble" else 1 - 0.3 * min(orders, 2)
+            share *= 1 + self.effect * (0.3 * orders if method == "ensemble" else -0.3 * min(orders, 2))
         return 0.004 + share * (1 - accuracy)
 
     def rows(self, plan: Plan, name: str = "") -> Iterator[dict[str, Any]]:
@@ -73,16 +74,17 @@ class World:
             kind = key["model"].split("/")[1].split("[")[0]
             setting = Setting.parse(key["strategy"])
             mixed = key["corruption"].startswith("mixed")
-            hard = 0.9 if mixed else HARDNESS.get(key["corruption"], 0.0)
+            hard = MEAN_HARDNESS if mixed else HARDNESS.get(key["corruption"], 0.0)
             hidden = key["method"], setting, hard, key["severity"], key["batch_size"]
             network = int(key["model"][-1]) if key["model"][-1].isdigit() else 5
             noise = 0.0004 * network + 0.0005 * random.normal()
-            accuracy = self.accuracy(kind, *hidden) - (0.02 if mixed and key["strategy"] == "batch" else 0) + noise
+            accuracy = self.accuracy(kind, *hidden) + noise
+            accuracy -= 0.02 * self.effect if mixed and key["strategy"] == "batch" else 0
             accuracy += 0.009 * self.effect if name == CROPS and key["strategy"] == "batch" else 0
             accuracy = min(max(accuracy, 0.1), 0.99)
             ece = self.ece(kind, key["method"], setting, accuracy)
             metrics = {"accuracy": accuracy, "ece": ece, "brier": 1.35 * (1 - accuracy) + ece**2 + 0.01}
-            if plan is PLANS[ACTIVATIONS].full or plan is PLANS[ACTIVATIONS].quick:
+            if name in (ACTIVATIONS, ACTIVATIONS_BY_REFERENCE):
                 metrics = self.activations(setting, hard, key["severity"], 1 - accuracy)
             for metric, value in metrics.items():
                 yield {**key, "metric": metric, "value": value}
@@ -107,14 +109,14 @@ class World:
     def activations(self, setting: Setting, hard: float, severity: int, error: float) -> dict[str, float]:
         """Measurements inside a network: they grow with the error, and prediction statistics remove most of it."""
         moved = hard * severity if isinstance(setting.strategy, Train) else hard * severity * (1 - 0.95 * self.effect)
-        return {
+        values = {
             "divergence": 0.1 + 4 * moved + error,
             "distance": 0.05 + 0.2 * moved,
             "outside": 0.001 + 0.01 * moved,
             "spectrum_gap": 0.1 + 0.3 * moved,
             "logit_gap": 0.1 + 0.3 * moved,
-            "logit_size": 5 + moved,
         }
+        return values | {f"{metric}_crops": value for metric, value in values.items()}
 
     def write(self, folder: Path, *, quick: bool = False, skip: tuple[str, ...] = ()) -> Path:
         for plan in PLANS.values():
@@ -122,16 +124,16 @@ class World:
                 what = "rows" if plan.data_set == CRITEO else "images"
                 rows = list(self.rows(plan.version(quick), plan.name))
                 write_run(folder, plan.name, {what: IMAGES}, rows, quick=quick)
-                if plan.name == ACTIVATIONS:
-                    _write_activations(folder / plan.name)
+                if plan.name in (ACTIVATIONS, ACTIVATIONS_BY_REFERENCE):
+                    _write_activations(folder / plan.name, 1.5 * self.effect + 0.1 * (1 - self.effect))
         return folder
 
 
-def _write_activations(folder: Path) -> None:
+def _write_activations(folder: Path, moved_with_train: float) -> None:
     """Histograms of normal distributions and exponential spectra, shifted for train BN."""
-    histograms, spectra = [], []
+    histograms, spectra, pooled = [], [], []
     places = {"norm1": 4, "layer2.0.norm1": 4, "layer3.2.norm2": 4, "embeddings": 4, "logits": 10}
-    for series, moved in (("training", 0.0), ("train", 1.5), ("batch", 0.1)):
+    for series, moved in (("training", 0.0), ("train", moved_with_train), ("batch", 0.1)):
         shared = {"model": f"{WITH_BATCH_NORM}/0", "series": series}
         for place, channels in places.items():
             for channel in range(channels):
@@ -142,5 +144,9 @@ def _write_activations(folder: Path) -> None:
             for rank in range(1, dimensions + 1):
                 value = 20 * math.exp(-0.3 * rank * (1 + moved))
                 spectra.append({**shared, "place": place, "rank": rank, "value": value})
+        for number, (place, reference) in product(range(10), product(places, ("crops", "whole", "itself"))):
+            key = {"model": f"{WITH_BATCH_NORM}/{number}", "series": series, "place": place, "reference": reference}
+            pooled += [{**key, "distance": moved + 0.001 * number}] if series != "training" else []
+    pq.write_table(pa.Table.from_pylist(pooled, POOLED), folder / "pooled.parquet")
     pq.write_table(pa.Table.from_pylist(histograms, HISTOGRAMS), folder / "histograms.parquet")
     pq.write_table(pa.Table.from_pylist(spectra, SPECTRA), folder / "spectra.parquet")

@@ -242,7 +242,7 @@ def _print_finding(console: Console, finding: Finding) -> None:
         table.add_row(
             escape(measurement.what),
             measurement.value,
-            f"[dim]{measurement.bounds}[/dim]",
+            f"[dim]{measurement.intervals}[/dim]",
             measurement.required,
             f"[{colour}]{measurement.verdict.value}[/{colour}]",
         )

@@ -10,12 +10,14 @@ from __future__ import annotations
 import pandas as pd
 
 from predbn.common import NotMeasured
+from predbn.metrics import t_mean
 from predbn.report import HUES, FigureVariant, SeriesStyle, box_chart
 
 from .experiment import FigureSpec
+from .measurements import LEVEL, welch
 from .plans.cifar10 import METHODS
 from .runs import Runs
-from .series import EVERY, PREDICTION, TRAIN
+from .series import EVERY, PREDICTION, TRAIN, Over, paired
 
 BORDERS = {"zero-4": "4 pixels, black", "zero-2": "2 pixels, black", "reflect-4": "4 pixels, reflected"}
 """The sets by the name of their folder, and what they are called."""
@@ -43,6 +45,22 @@ def _gains(runs: Runs) -> FigureVariant:
     styles = [SeriesStyle(BORDERS[name], hue, False) for name, hue in zip(sets, HUES, strict=False)]
     title = "Gain of prediction-time BN in accuracy, by the border of the training crops"
     return FigureVariant(box_chart(values, "accuracy", styles, over="network").properties(title=title), styles)
+
+
+def gain_difference(first: Runs, second: Runs, over: Over) -> str:
+    """How much more prediction-time BN gains under shift with one set of networks than with another, in points.
+
+    Corruptions are paired; networks are different ones, so their interval is Welch's.
+    """
+    gains = []
+    for of_set in (first, second):
+        table = paired(of_set, (TRAIN, PREDICTION), "accuracy", over=over)
+        gains.append(table[PREDICTION.label] - table[TRAIN.label])
+    if over == "corruption":
+        interval = t_mean((gains[0] - gains[1]).dropna().to_numpy(), level=LEVEL)
+    else:
+        interval = welch(*(values.to_numpy() for values in gains))
+    return "{:.1f} ({:.1f} to {:.1f})".format(*(100 * x for x in (interval.estimate, interval.low, interval.high)))
 
 
 BORDER_FIGURE = FigureSpec(

@@ -4,6 +4,9 @@ A claim is tested by measurements: each is a mean with its 95 % interval, and a 
 below. If the whole interval is on the right side of the bound, the measurement holds; if it is on the wrong side, it
 does not hold; otherwise, or with fewer than three values, it is not clear. A claim holds if all of its measurements do.
 
+The 19 corruptions are fixed and not a sample. So the interval that decides is over networks, where at least three were
+measured, and that over corruptions is reported beside it. Single networks have intervals over corruptions or images.
+
 The paper rarely gives numbers, so the bounds are ours, and the test of a claim says why they are where they are.
 """
 
@@ -44,6 +47,7 @@ class Measurement:
     over    what these values are, and therefore what the interval generalises over: `corruptions`
     scale   factor for display: 100 for percentages
     signed  whether the values are differences, which are shown with their sign
+    other   the same mean with its interval over something else, which is reported and has no part in the verdict
     """
 
     what: str
@@ -55,6 +59,7 @@ class Measurement:
     scale: float = 1.0
     digits: int = 3
     signed: bool = True
+    other: Measurement | None = None
 
     @property
     def verdict(self) -> Verdict:
@@ -77,6 +82,12 @@ class Measurement:
         if not math.isfinite(self.interval.high - self.interval.low):
             return "no interval"
         return f"{self.format(self.interval.low)} to {self.format(self.interval.high)}"
+
+    @property
+    def intervals(self) -> str:
+        """Every interval with what it is over, as text."""
+        text = f"{self.bounds} over {self.number}"
+        return text if self.other is None else f"{text}; {self.other.bounds} over {self.other.number}"
 
     @property
     def number(self) -> str:
@@ -102,7 +113,7 @@ Measure = Callable[[Runs], Sequence[Measurement]]
 class Claim:
     """One statement, in our words, and what is measured to test it.
 
-    figure  where the paper makes it: `figure 4a`; None if it is a claim of our own
+    figure  where the paper makes it: `figure 3a`; None if it is a claim of our own
     test    how it is tested if the paper leaves that open: what is compared, and why with these bounds
     """
 

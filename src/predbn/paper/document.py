@@ -21,12 +21,13 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from predbn.common import NotMeasured, PaperError
 from predbn.report import Figure, metric_info, save, variant_file_names, write_file
 
-from .borders import BORDER_FIGURE, BORDERS, border_runs
+from .borders import BORDER_FIGURE, BORDERS, border_runs, gain_difference
 from .claims import Finding, Verdict
-from .experiment import Experiment, FigureSpec
-from .experiments import EXPERIMENTS, criteo_randomised_features, plans_of
+from .experiment import FigureSpec
+from .experiments import EXPERIMENTS, plans_of
 from .experiments.methods import CIFAR10_SERIES
 from .markdown import bold_best, markdown_table
+from .natural import natural_tables
 from .plans import PLANS
 from .plans.cifar10 import METHODS
 from .runs import Runs
@@ -34,20 +35,15 @@ from .series import METRICS, SHIFTED, TOP
 from .values import Values
 from .verify import QUICK_WARNING, Findings, verdict_summary, verify
 
-PAGES = {
-    "replication.md": "CDIK",
-    "replication-setup.md": "CDIK",
-    "replication-cifar10.md": "C",
-    "replication-activations.md": "D",
-    "replication-imagenet.md": "I",
-    "replication-criteo.md": "K",
-    "replication-border.md": "CD",
-}
-"""The pages, and the experiments that each is about, by the first letters of their ids."""
+PAGES = ("replication.md", "replication-claims.md", "replication-setup.md")
 FIGURES = "replication"
 """The folder of the figures, in that of the pages."""
-_BORDER_IDS = [id for id in EXPERIMENTS if id[0] in "CD"]
+_BORDER_IDS = [id for id in EXPERIMENTS if id[0] == "C"]
 """The experiments whose claims are checked in the border study."""
+NOT_COMPARED = ("C2.3", "C5.4")
+"""Claims that say nothing by border: one was measured with crops of four black pixels on every set, which is right for
+one border only, the other is about the networks of the zoo."""
+ZOO = "the zoo's networks: 4 pixels, black"
 _FUNCTIONS = [name for name in vars(Values) if not name.startswith("_")]
 """What templates can call without a prefix."""
 _HEADING = re.compile(r"^## +([^\n]+)\n", re.MULTILINE)
@@ -58,9 +54,9 @@ def documents(runs: Runs, folder: str | Path = "docs") -> dict[str, str]:
     runs.check()
     environment = _environment(runs, Path(folder))
     pages = {}
-    for page, letters in PAGES.items():
+    for page in PAGES:
         try:
-            text = environment.get_template(f"{page}.j2").render(experiments=_experiments(letters))
+            text = environment.get_template(f"{page}.j2").render(experiments=list(EXPERIMENTS.values()))
         except (jinja2.TemplateError, KeyError) as error:
             raise PaperError(f"{page} cannot be written from the texts in {runs.root}: {error}") from error
         pages[page] = re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
@@ -99,10 +95,6 @@ def headline_table(runs: Runs) -> str:
     return markdown_table(["", *heads], rows)
 
 
-def _experiments(letters: str) -> list[Experiment]:
-    return [experiment for id, experiment in EXPERIMENTS.items() if id[0] in letters]
-
-
 def _environment(runs: Runs, folder: Path) -> jinja2.Environment:
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("predbn.paper"),
@@ -117,9 +109,18 @@ def _environment(runs: Runs, folder: Path) -> jinja2.Environment:
     border_findings = {name: _by_id(verify(of_set, _BORDER_IDS)) for name, of_set in sets.items()}
     border_values = {name: Values(of_set, border_findings[name]) for name, of_set in sets.items()}
     measured_sets = [name for name, of_set in sets.items() if METHODS in of_set.measured]
-    zoo = {"the zoo's networks: 4 pixels, black": values} if METHODS in runs.measured else {}
+    zoo = {ZOO: values} if METHODS in runs.measured else {}
+    verdicts: dict[str, set[Verdict]] = {
+        id: {of_set[id].verdict for of_set in (_by_id(findings), *(border_findings[name] for name in measured_sets))}
+        for id in _by_id(findings)
+        if id[0] == "C" and id not in NOT_COMPARED
+    }
     # The texts may be those of somebody else: they can call these functions, and reach nothing else.
-    functions = {name: getattr(values, name) for name in _FUNCTIONS} | {"border": border_values.__getitem__}
+    functions = {name: getattr(values, name) for name in _FUNCTIONS} | {
+        "border": border_values.__getitem__,
+        "border_gain": lambda first, second, over: measured(lambda _: gain_difference(sets[first], sets[second], over)),
+        "natural_tables": lambda: natural_tables(runs.root / "natural.json"),
+    }
     sandbox = ImmutableSandboxedEnvironment(autoescape=False, undefined=jinja2.StrictUndefined)
     sandbox.globals |= functions
 
@@ -138,15 +139,10 @@ def _environment(runs: Runs, folder: Path) -> jinja2.Environment:
         "border_sets": {**zoo, **{BORDERS[name]: border_values[name] for name in measured_sets}}
         if measured_sets
         else {},
-        "border_claims": {
-            id
-            for name in measured_sets
-            for id, finding in border_findings[name].items()
-            if finding.verdict is not Verdict.UNMEASURED
-        },
-        "criteo": criteo_randomised_features,
+        "border_claims": {id for id, found in verdicts.items() if len(found - {Verdict.UNMEASURED}) > 1},
         "figures": lambda specs, prefix: _figures(specs, prefix, runs, folder),
         "findings": findings,
+        "images_of": values.images,
         "headline": lambda: measured(headline_table),
         "measured": measured,
         "plans_of": plans_of,

@@ -61,7 +61,7 @@ class FigureSpec:
 class Experiment:
     """One figure or table of the paper.
 
-    figure  where it is in the paper: `figures 4a and A1`
+    figure  where it is in the paper: `figures 3a and A1`
     plans   the names of the plans whose results it needs
     """
 

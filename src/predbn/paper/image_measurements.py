@@ -23,7 +23,7 @@ from .runs import Runs
 from .series import Series
 
 Array = npt.NDArray[np.float64]
-_NORMAL = 1.96
+NORMAL = 1.96
 """The quantile of the normal distribution for an interval of 95 %; the number of images is in the thousands."""
 
 
@@ -50,7 +50,7 @@ def _mce_values(runs: Runs, series: Series) -> Array:
     missing = set(ALEXNET_ERRORS) - set(hits["corruption"])
     if missing:
         raise NotMeasured(f"the mCE also needs {', '.join(sorted(missing))}")
-    return mce_by_image(hits, _images(runs, series))
+    return mce_by_image(hits, image_count(runs, series))
 
 
 def accuracy_gain_by_image(
@@ -82,9 +82,9 @@ def ece_gain_by_image(
     """
     parts = [_ece_with_variance(runs, series, split) for series in (first, second)]
     estimate = parts[1][0] - parts[0][0]
-    half = _NORMAL * math.sqrt(parts[0][1] + parts[1][1])
+    half = NORMAL * math.sqrt(parts[0][1] + parts[1][1])
     interval = Interval(estimate, estimate - half, estimate + half, LEVEL)
-    count = _images(runs, first)
+    count = image_count(runs, first)
     return Measurement(f"{metric_info('ece').label}: {name}", interval, side, 0.0, count, "images")
 
 
@@ -106,7 +106,7 @@ def _correct_images(runs: Runs, series: Series, split: tuple[str, int]) -> npt.N
     hits = hits[(hits["corruption"] == split[0]) & (hits["severity"] == split[1])]
     if len(hits) != 1:
         raise NotMeasured(f"the results of the plan {series.plan} do not have the hits of {series.label}")
-    return unpack_hits(hits["hits"].iloc[0], _images(runs, series))
+    return unpack_hits(hits["hits"].iloc[0], image_count(runs, series))
 
 
 def _hits(runs: Runs, series: Series) -> pd.DataFrame:
@@ -128,5 +128,6 @@ def _of_series(table: pd.DataFrame, series: Series) -> pd.DataFrame:
     return rows
 
 
-def _images(runs: Runs, series: Series) -> int:
+def image_count(runs: Runs, series: Series) -> int:
+    """How many images a split of the plan has."""
     return int(runs[series.plan].card["data"]["images"])

@@ -6,23 +6,26 @@ so that positive is better, whichever way a metric points: gain = s · (first �
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from predbn.common import NotMeasured
 from predbn.metrics import Interval, t_mean, t_ratio
 from predbn.report import metric_info
 
-from .claims import Measure, Measurement, Side
+from .claims import MIN_VALUES, Measure, Measurement, Side
 from .runs import Runs
 from .series import METRICS, SHIFTED, Over, Series, Severities, paired
 
 LEVEL = 0.95
 _RESAMPLES = 2_000
-_PLURALS = {"corruption": "corruptions", "model": "networks", "seed": "draws"}
+PLURALS: dict[Over, str] = {"corruption": "corruptions", "model": "networks", "seed": "draws"}
 
 
 def gain(
@@ -32,15 +35,52 @@ def gain(
     metric: str,
     severities: Severities = SHIFTED,
     *,
-    over: Over = "corruption",
+    over: Over | None = None,
     side: Side = "above",
     bound: float = 0.0,
     name: str = "",
 ) -> Measurement:
-    """How much better `first` is than `second`, pair by pair; `name` says it in words."""
-    table = signed(paired(runs, (first, second), metric, severities, over=over), metric)
+    """How much better `first` is than `second`, pair by pair; `name` says it in words.
+
+    over  what the pairs are; by default `by_network`, for networks of different kinds with Welch's interval
+    """
     what = f"{metric_info(metric).label}: {name or f'gain of {first.label} over {second.label}'}"
-    return mean(what, table[first.label] - table[second.label], metric, over=over, side=side, bound=bound)
+
+    def pairs(over: Over) -> Measurement:
+        table = signed(paired(runs, (first, second), metric, severities, over=over), metric)
+        return mean(what, table[first.label] - table[second.label], metric, over=over, side=side, bound=bound)
+
+    if over is not None:
+        return pairs(over)
+    means = [
+        metric_info(metric).sign
+        * series.values(runs, metric, severities).groupby("model", observed=True)["value"].mean()
+        for series in (first, second)
+    ]
+    if first.network == second.network or min(map(len, means)) < MIN_VALUES:
+        return by_network(pairs)
+    numbers = " and ".join(str(len(values)) for values in means)
+    other = pairs("corruption")
+    interval = welch(*(values.to_numpy() for values in means))
+    return replace(other, interval=interval, count=min(map(len, means)), over=f"networks ({numbers})", other=other)
+
+
+def welch(first: npt.NDArray[np.float64], second: npt.NDArray[np.float64]) -> Interval:
+    """The interval of mean(first) − mean(second) for values that are not pairs, with unequal variances."""
+    from scipy.stats import ttest_ind  # here, because importing it takes most of a second
+
+    bounds = ttest_ind(first, second, equal_var=False).confidence_interval(LEVEL)
+    return Interval(float(first.mean() - second.mean()), float(bounds.low), float(bounds.high), LEVEL)
+
+
+def by_network(measure: Callable[[Over], Measurement]) -> Measurement:
+    """A measurement over networks with that over corruptions beside it; that alone if there are too few networks."""
+    other = measure("corruption")
+    try:
+        measurement = measure("model")
+    except NotMeasured:
+        return other
+    return other if measurement.count < MIN_VALUES else replace(measurement, other=other)
 
 
 def gains(
@@ -57,13 +97,13 @@ def gains(
 def gain_growth(first: Series, second: Series) -> Measure:
     """How much larger the gain of `first` over `second` is at severity 5 than at severity 1, in each metric."""
 
-    def growth(runs: Runs, metric: str) -> Measurement:
-        tables = [signed(paired(runs, (first, second), metric, (severity,)), metric) for severity in (1, 5)]
+    def growth(runs: Runs, metric: str, over: Over) -> Measurement:
+        tables = [signed(paired(runs, (first, second), metric, (severity,), over=over), metric) for severity in (1, 5)]
         mild, strong = (table[first.label] - table[second.label] for table in tables)
         what = f"{metric_info(metric).label}: gain of prediction BN at severity 5 minus its gain at severity 1"
-        return mean(what, (strong - mild).dropna(), metric)
+        return mean(what, (strong - mild).dropna(), metric, over=over)
 
-    return lambda runs: [growth(runs, metric) for metric in METRICS]
+    return lambda runs: [by_network(partial(growth, runs, metric)) for metric in METRICS]
 
 
 def all_of(*measures: Measure) -> Measure:
@@ -85,7 +125,7 @@ def mean(
     values: pd.Series,
     metric: str,
     *,
-    over: Over | None = "corruption",
+    over: Over = "corruption",
     plural: str = "",
     side: Side = "above",
     bound: float = 0.0,
@@ -95,7 +135,7 @@ def mean(
     unit = ", points" if metric_info(metric).percent else ""
     interval, count = t_mean(values.to_numpy(), level=LEVEL), len(values)
     return Measurement(
-        f"{what}{unit}", interval, side, bound, count, plural or _PLURALS[str(over)], scale=scale, digits=digits
+        f"{what}{unit}", interval, side, bound, count, plural or PLURALS[over], scale=scale, digits=digits
     )
 
 
@@ -117,7 +157,7 @@ def share(
     if whole.mean() <= 0:
         interval = Interval(interval.estimate, -np.inf, np.inf, LEVEL)
     return Measurement(
-        f"{what}, %", interval, side, bound, len(part), _PLURALS[over], scale=100, digits=0, signed=signed
+        f"{what}, %", interval, side, bound, len(part), PLURALS[over], scale=100, digits=0, signed=signed
     )
 
 
@@ -134,12 +174,12 @@ def gain_share(
     """The gain of part[0] over part[1], as a share of the gain of whole[0] over whole[1], in each metric."""
     series = tuple(dict.fromkeys((*part, *whole)))
 
-    def share_of_gain(runs: Runs, metric: str) -> Measurement:
-        table = signed(paired(runs, series, metric, severities), metric)
+    def share_of_gain(runs: Runs, metric: str, over: Over) -> Measurement:
+        table = signed(paired(runs, series, metric, severities, over=over), metric)
         parts = [table[first.label] - table[second.label] for first, second in (part, whole)]
-        return share(f"{metric_info(metric).label}: {what}", *parts, side=side, bound=bound, signed=True)
+        return share(f"{metric_info(metric).label}: {what}", *parts, over=over, side=side, bound=bound, signed=True)
 
-    return lambda runs: [share_of_gain(runs, metric) for metric in metrics]
+    return lambda runs: [by_network(partial(share_of_gain, runs, metric)) for metric in metrics]
 
 
 def rank_correlation(what: str, splits: pd.DataFrame, *, side: Side, seed: int) -> Measurement:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
-
-import torch
 
 from predbn.common import (
     MissingPackageError,
@@ -19,12 +18,12 @@ from predbn.common import (
 )
 from predbn.data import DataError, Images, open_images
 from predbn.evaluation import Engine, Plan, Results, evaluate
-from predbn.models import ModelError
-from predbn.training import crop_images, draw_crops, pad_images
+from predbn.models import Classifier, ModelError, load
 
+from .crops import border_of, crop_like_training
 from .networks import TrainedNetworks, load_eps_variants, missing_weights
 from .plans import CRITEO, IMAGENET, PLANS
-from .plans.cifar10 import ACTIVATIONS, CROPS, CROPS_CONTINUED, SINGLE_PRECISION
+from .plans.cifar10 import ACTIVATIONS, ACTIVATIONS_BY_REFERENCE, CROPS, CROPS_CONTINUED, SINGLE_PRECISION
 from .run_activations import run_activations
 from .run_criteo import run_criteo
 from .run_imagenet import run_imagenet
@@ -56,7 +55,7 @@ def run_plan(
     networks   for CIFAR-10, networks that were trained, in place of those of the zoo
     """
     plan = PLANS[name].version(quick)
-    if name not in (ACTIVATIONS, CROPS, CROPS_CONTINUED, SINGLE_PRECISION):
+    if name not in (ACTIVATIONS, ACTIVATIONS_BY_REFERENCE, CROPS, CROPS_CONTINUED, SINGLE_PRECISION):
         plan = replace(plan, precision=precision)  # type: ignore[arg-type]
     if images is not None:
         plan = replace(plan, images=images)
@@ -100,28 +99,28 @@ def _run_cifar10(
         in_memory = load_eps_variants(models)
     plan = replace(plan, models=models)
     options = {"engine": engine, "models": in_memory, "progress": progress}
-    if name == ACTIVATIONS:
+    if name in (ACTIVATIONS, ACTIVATIONS_BY_REFERENCE):
         run_activations(plan, out, **options)  # type: ignore[arg-type]
     else:
-        is_cropped = name in (CROPS, CROPS_CONTINUED)
-        data = crop_like_training(open_images(plan.data, "test"), name) if is_cropped else None
+        data = _cropped(plan, name, in_memory) if name in (CROPS, CROPS_CONTINUED) else None
         evaluate(plan, out, data=data, **options)  # type: ignore[arg-type]
     return reason
 
 
-def crop_like_training(images: Images, plan: str) -> Images:
-    """Every image once, moved and mirrored as in an epoch of training, with the border of one of the two crop plans.
+def _cropped(plan: Plan, name: str, in_memory: Mapping[str, Classifier]) -> Images:
+    """The test images cropped as in the training of the networks, which must all have been trained with one border.
 
-    Training moves each image by up to four pixels and fills the border with black, so the batches whose statistics a
-    network has learnt to work with have black borders. Test images have none: for batch statistics, they are shifted.
-    Crops with a black border (the plan `crops`) remove that difference. Crops whose border continues the edge pixels
-    (`crops-continued`) are the control: cropped, but without black.
+    Crops with that border (the plan `crops`) remove the difference between training crops and whole images. Crops whose
+    border continues the edge pixels (`crops-continued`) are the control: cropped, but without black.
     """
-    count = len(images)
-    crops = draw_crops(count, count, seed=0, epoch=0)
-    padded = pad_images(images.images, border="edge" if plan == CROPS_CONTINUED else "zero")
-    cropped = crop_images(padded, torch.arange(count), crops.corner[0], crops.mirrored[0])
-    return Images(cropped, images.labels, images.index, images.classes, f"{images.name}-{plan}")
+    members = [member.reference for model in plan.models for member in model.members()] if not in_memory else []
+    classifiers = [*in_memory.values(), *(load(reference) for reference in members)]
+    borders = {border_of(classifier.info.card) for classifier in classifiers}
+    if len(borders) > 1:
+        raise PaperError(f"the networks were trained with different borders, {sorted(borders)}: run them apart.")
+    padding, border = borders.pop()
+    images = open_images(plan.data, "test")
+    return crop_like_training(images, padding, "edge" if name == CROPS_CONTINUED else border)
 
 
 def _mark_card(

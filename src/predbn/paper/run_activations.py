@@ -1,14 +1,21 @@
-"""Run the plan `inside`, which measures activations inside the networks on every split, for D1 to D4.
+"""Run the plans that measure activations inside the networks on every split, for D1 to D4.
 
-Its folder has the same layout as any other run, and two more tables:
+Their folders have the same layout as any other run, and three more tables:
 
     results.parquet      the keys of every run, with the measurements inside the network as metrics (see `_metrics`)
-    histograms.parquet   densities of channels over all shifted images, and over the training images
+    pooled.parquet       distances of all shifted images together, by layer and reference
+    histograms.parquet   densities of channels over all shifted images, and over the training crops (first networks)
     spectra.parquet      eigenvalues of the covariances of embeddings and logits, likewise
     card.json            the run card
 
-Test images come in the same batches as in the evaluation. The reference is the training images with train BN. A network
-is finished when its rows are written; an unfinished one starts again.
+The training distribution is measured in three ways, because the paper does not say which it used:
+
+    crops    training crops in batches, with batch statistics: what the network has seen in training
+    whole    whole training images with the stored statistics, which the network has never seen together
+    itself   whole training images with the strategy that is measured
+
+Test images come in the same batches as in the evaluation. A network is finished when its rows are written; an
+unfinished one starts again.
 """
 
 from __future__ import annotations
@@ -41,6 +48,8 @@ from predbn.evaluation import (
 from predbn.models import Classifier
 from predbn.norm import named_layers
 
+from .crops import border_of, crop_like_training
+
 TRAINING = "training"
 STORED_CHANNELS = 8
 """Channels of a layer whose histograms are stored: no figure shows more."""
@@ -54,7 +63,8 @@ HISTOGRAMS = pa.schema(
     [*_KEYS, pa.field("channel", pa.int64()), pa.field("x", pa.float64()), pa.field("density", pa.float64())]
 )
 SPECTRA = pa.schema([*_KEYS, pa.field("rank", pa.int64()), pa.field("value", pa.float64())])
-_SCHEMAS = {"histograms": HISTOGRAMS, "spectra": SPECTRA, "results": RESULTS_SCHEMA}
+POOLED = pa.schema([*_KEYS, pa.field("reference", pa.string()), pa.field("distance", pa.float64())])
+_SCHEMAS = {"histograms": HISTOGRAMS, "spectra": SPECTRA, "pooled": POOLED, "results": RESULTS_SCHEMA}
 """The results are written last, because a network that is in them is finished."""
 
 Tables = dict[str, list[dict[str, Any]]]
@@ -106,31 +116,54 @@ def _profile_network(
     has_batch_norm = len(strategies) > 1
     size = plan.batch_sizes[0]
     assert isinstance(size, int)
-    training = partial(_training_images(plan).batches, size, device=job.device)
+    whole = _training_images(plan)
+    crops = crop_like_training(whole, *border_of(model.info.card))
+    seen, unseen = (partial(images.batches, size, device=job.device) for images in (crops, whole))
     outputs = "all" if has_batch_norm else None
-    # The first pass over the training images finds the ranges of the histograms, the second fills them.
-    ranges = profile(model, training(), outputs=outputs)
+    # The first pass over the crops finds the ranges of the histograms, the second fills them. With the statistics of
+    # each batch, eval mode computes what training mode does.
+    in_training = strategies[-1]
+    ranges = profile(model, seen(), in_training, outputs=outputs)
+    finish_step(f"training crops, {name}")
+    reference = profile(model, seen(), in_training, like=ranges, bins=BINS, outputs=outputs)
+    on_whole = profiles(model, unseen(), strategies, like=reference, outputs=outputs)
     finish_step(f"training images, {name}")
-    reference = profile(model, training(), like=ranges, bins=BINS, outputs=outputs)
-    finish_step(f"training images, {name}")
-    tables: Tables = {"results": [], "histograms": [], "spectra": []}
+    tables: Tables = {table: [] for table in _SCHEMAS}
     shifted: dict[str, Profile] = {}  # all shifted splits together, by strategy
     for split in splits:
         measured = profiles(model, _batches(job, name, split, size), strategies, like=reference, outputs=outputs)
         for strategy, split_profile in measured.items():
             key = {"model": name, "method": "vanilla", "strategy": strategy, **split._asdict()}
             key |= {"batch_size": size, "order": plan.orders[0], "seed": plan.seeds[0]}
-            metrics = _metrics(reference, split_profile)
+            metrics = _metrics(reference, split_profile, "_crops")
+            metrics |= _metrics(on_whole["train"], split_profile) | _metrics(
+                on_whole[strategy], split_profile, "_itself"
+            )
             tables["results"] += [{**key, "metric": metric, "value": value} for metric, value in metrics.items()]
             if split.severity:
                 before = shifted.get(strategy)
                 shifted[strategy] = split_profile if before is None else before.merge(split_profile)
         finish_step(f"{split}, {name}")
+    for series, one in shifted.items():
+        known = {"crops": reference, "whole": on_whole["train"], "itself": on_whole[series]}
+        tables["pooled"] += [
+            {"model": name, "series": series, "reference": which, **row}
+            for which, profile_of_it in known.items()
+            for row in _pooled(profile_of_it, one)
+        ]
     for series, one in {TRAINING: reference, **shifted}.items():
         key = {"model": name, "series": series}
-        tables["histograms"] += [{**key, **row} for row in _histograms(one)]
+        if name.endswith("/0"):  # the figures show the first network
+            tables["histograms"] += [{**key, **row} for row in _histograms(one)]
         tables["spectra"] += [{**key, **row} for row in _spectra(one)]
     return tables
+
+
+def _pooled(reference: Profile, one: Profile) -> Iterator[dict[str, Any]]:
+    """By layer: W₁ to the reference in its standard deviations, mean over the channels."""
+    for layer, new in one.layers.items():
+        old = reference.layers[layer]
+        yield {"place": layer, "distance": float((wasserstein(old, new) / distance_unit(old)).mean())}
 
 
 def _batches(job: Job, name: str, split: Split, size: int) -> Iterator[Tensor]:
@@ -142,30 +175,29 @@ def _batches(job: Job, name: str, split: Split, size: int) -> Iterator[Tensor]:
     return (batch for block in blocks for batch in block.inputs.split(size))
 
 
-def _metrics(reference: Profile, one: Profile) -> dict[str, float]:
-    """What is stored of one split with one strategy, compared with the training images.
+def _metrics(reference: Profile, one: Profile, suffix: str = "") -> dict[str, float]:
+    """What is stored of one split with one strategy, compared with a reference that the suffix names.
 
     divergence    T⁻¹ Σ ln q̂/p̂ of the embeddings, the paper's approximation of KL(p ‖ q) with independent dimensions
     distance      W₁ to the training distribution, in its standard deviations, mean over channels, then layers
-    outside       share of the values outside the range of the training data, mean over channels, then layers
+    outside       share of the values outside the range of the training crops, mean over channels, then layers
     spectrum_gap  mean |ln λ − ln λ'| over the largest eigenvalues of embeddings and training embeddings
     logit_gap     the same for the logits
-    logit_size    root mean square of the logits
     """
     before, after = ({place: known.distributions[place] for place in EIGENVALUES} for known in (reference, one))
-    logits = after["logits"]
     values = {
         "divergence": paper_divergence(before["embeddings"], after["embeddings"]),
         "spectrum_gap": _spectrum_gap(before["embeddings"], after["embeddings"], EIGENVALUES["embeddings"]),
         "logit_gap": _spectrum_gap(before["logits"], after["logits"], EIGENVALUES["logits"]),
-        "logit_size": float((logits.var + logits.mean.square()).mean().sqrt()),
     }
     pairs = [(reference.layers[name], layer) for name, layer in one.layers.items()]
     if pairs:
         distances = [wasserstein(old, new) / distance_unit(old) for old, new in pairs]
         values["distance"] = float(torch.stack([distance.mean() for distance in distances]).mean())
-        values["outside"] = float(torch.stack([new.outside.mean() for _, new in pairs]).mean())
-    return values
+    measured = {f"{metric}{suffix}": value for metric, value in values.items()}
+    if suffix == "_crops" and pairs:
+        measured["outside_crops"] = float(torch.stack([new.outside.mean() for _, new in pairs]).mean())
+    return measured
 
 
 def _spectrum_gap(before: Distribution, after: Distribution, top: int) -> float:
@@ -192,11 +224,12 @@ def _spectra(one: Profile) -> Iterator[dict[str, Any]]:
 
 
 def _training_images(plan: Plan) -> Images:
-    """The images that the networks were trained on; for the embedded sample, which has none, validation images."""
-    if plan.data == "sample":
-        images = open_images("sample", "validation")
-        return images if plan.images is None else images.take(min(len(images), 5 * plan.images))
-    return open_images(plan.data, "train")
+    """The images that the networks were trained on; for the embedded sample, which has none, validation images.
+
+    If the plan is on a part of the test images, ten times as many training images are used.
+    """
+    images = open_images(plan.data, "validation" if plan.data == "sample" else "train")
+    return images if plan.images is None else images.take(min(len(images), 10 * plan.images))
 
 
 def _read(path: Path, schema: pa.Schema) -> list[dict[str, Any]]:

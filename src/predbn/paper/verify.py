@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from .claims import Finding, Verdict, check_claim
+from .claims import Finding, Measurement, Verdict, check_claim
 from .experiment import Experiment
 from .experiments import choose
 from .runs import Runs
@@ -59,19 +59,23 @@ def findings_as_data(findings: Findings) -> list[dict[str, Any]]:
             "verdict": finding.verdict.value,
             "why": finding.why,
             "measurements": [
-                {
-                    "what": measurement.what,
-                    "estimate": measurement.interval.estimate * measurement.scale,
-                    "low": measurement.interval.low * measurement.scale,
-                    "high": measurement.interval.high * measurement.scale,
-                    "level": measurement.interval.level,
-                    "required": measurement.required,
-                    "over": measurement.number,
-                    "verdict": measurement.verdict.value,
-                }
+                _as_data(measurement) | {"other": measurement.other and _as_data(measurement.other)}
                 for measurement in finding.measurements
             ],
         }
         for group in findings.values()
         for finding in group
     ]
+
+
+def _as_data(measurement: Measurement) -> dict[str, Any]:
+    return {
+        "what": measurement.what,
+        "estimate": measurement.interval.estimate * measurement.scale,
+        "low": measurement.interval.low * measurement.scale,
+        "high": measurement.interval.high * measurement.scale,
+        "level": measurement.interval.level,
+        "required": measurement.required,
+        "over": measurement.number,
+        "verdict": measurement.verdict.value,
+    }

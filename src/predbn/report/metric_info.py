@@ -80,6 +80,11 @@ _METRICS: dict[str, tuple[str, Literal["higher", "lower"] | None, bool]] = {
     "auc": ("AUC", "higher", False),
     "success": ("success of the attack", "lower", True),
     "mce": ("mCE", "lower", True),
+    "divergence_crops": ("divergence of embeddings", "lower", False),
+    "distance_crops": ("distance of activations", "lower", False),
+    "outside_crops": ("activations outside the training range", "lower", True),
+    "spectrum_gap_crops": ("gap of the embeddings' spectrum", "lower", False),
+    "logit_gap_crops": ("gap of the logits' spectrum", "lower", False),
     "divergence": ("divergence of embeddings", "lower", False),
     "distance": ("distance of activations", "lower", False),
     "outside": ("activations outside the training range", "lower", True),
@@ -111,7 +116,9 @@ _DESCRIPTIONS = {
     "logit_size": "The root mean square of the logits.",
     "confidence": "The mean probability that the model gives its own prediction.",
 }
-_BY_NAME = {name: MetricInfo(name, *shown, _DESCRIPTIONS[name]) for name, shown in _METRICS.items()}
+_BY_NAME = {
+    name: MetricInfo(name, *shown, _DESCRIPTIONS[name.removesuffix("_crops")]) for name, shown in _METRICS.items()
+}
 
 
 def metric_info(metric: str) -> MetricInfo:

@@ -1,4 +1,4 @@
-"""C2, figures 4a and A1 at severity 0: the clean test set, for which the training statistics are the right ones.
+"""C2, figures 3a and A1 at severity 0: the clean test set, for which the training statistics are the right ones.
 
 What the paper says about clean images it says of ImageNet (I1.5), so these claims are our own. C2.3 tests where the
 loss comes from: the plans `crops` and `crops-continued` evaluate the same networks on test images cropped as in

@@ -1,7 +1,7 @@
 """C7 and C8: prediction-time statistics in a single layer of ResNet-20.
 
-C7  figures 12 and A14: the usual network, with prediction statistics only in its last batch norm layer
-C8  figures 13 and A13: a network whose only batch norm layer is before the final linear layer
+C7  figures 11 and A15: the usual network, with prediction statistics only in its last batch norm layer
+C8  figures 12 and A14: a network whose only batch norm layer is before the final linear layer
 """
 
 from __future__ import annotations

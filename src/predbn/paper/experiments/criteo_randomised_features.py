@@ -1,4 +1,4 @@
-"""K1, figures 4c and A4: click prediction on Criteo with more and more randomised features.
+"""K1, figures 3c and A4: click prediction on Criteo with more and more randomised features.
 
 Measured on real rows, on synthetic rows, and, which is not in the paper, on real rows of a later period without any
 randomisation. The plans are run with data and networks in a folder of the user (`run_criteo`).
@@ -23,7 +23,6 @@ from predbn.report import FigureVariant, XAxis, metric_info
 from ..claims import Measurement
 from ..drawing import boxes_of, looks_of, means_by
 from ..experiment import FigureSpec, experiment
-from ..markdown import bold_best, markdown_table
 from ..measurements import LEVEL
 from ..plans.cifar10 import LARGE_EPS
 from ..plans.criteo import LARGER_EPS, LATER, NETWORK, REAL, SYNTHETIC, UNSETTLED
@@ -145,27 +144,6 @@ def _better_later(runs: Runs) -> list[Measurement]:
 
 def _measurement(what: str, scores: CriteoScores, quantity: Quantity) -> Measurement:
     return Measurement(what, scores.interval(quantity), "above", 0.0, scores.count, scores.over)
-
-
-def table(runs: Runs, plan: str = REAL) -> str:
-    """Means over the networks as a Markdown table for docs/criteo.md, with the best strategy of each line bold."""
-    means = {metric: scores.means.iloc[0] for metric, scores in scores_of(runs, plan).items()}
-    # Strategies without a larger eps first, and train before batch.
-    strategies = sorted(
-        {strategy for strategy, _, _ in means["auc"].index}, key=lambda name: ("eps" in name, name[0] == "b")
-    )
-    heads = [f"{metric_info(metric).label}, {_label(strategy)}" for metric in METRICS for strategy in strategies]
-    kinds = ("clean", *KINDS, "marginals")
-    splits = {(kind, severity) for _, kind, severity in means["auc"].index}
-    rows = []
-    for kind, severity in sorted(splits, key=lambda split: (kinds.index(split[0]), split[1])):
-        row = ["nothing" if kind == "clean" else kind, str(severity)]
-        for metric in METRICS:
-            sign = metric_info(metric).sign
-            values = [sign * float(means[metric][strategy, kind, severity]) for strategy in strategies]
-            row += bold_best(metric, values, digits=4)
-        rows.append(row)
-    return markdown_table(["randomised", "%", *heads], rows)
 
 
 def _label(strategy: str) -> str:

@@ -1,6 +1,6 @@
-"""D2, figures 3 and A2: how far the embeddings of a split are from those of the training images, against its scores.
+"""D2, figures 2 and A2: how far the embeddings of a split are from those of the training images, against its scores.
 
-The divergences are in the results of the plan `inside`, the scores in those of the plans of C1, C6 and C8.
+The divergences are in the results of the plan `inside-crops`, the scores in those of the plans of C1, C6 and C8.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from predbn.report import SEVERITY_STYLES, FigureVariant, display_name, scatter
 from ..claims import Measurement
 from ..drawing import metric_figure
 from ..experiment import experiment
-from ..measurements import all_of, gains, rank_correlation, share
-from ..networks import FIXUP, NORMALISED, ONE_LAYER
-from ..plans.cifar10 import ACTIVATIONS, METHODS, NORMALISATIONS, ONE_BN_LAYER
+from ..measurements import PLURALS, all_of, by_network, gains, mean, rank_correlation, share
+from ..networks import FIXUP, NORMALISED
+from ..plans.cifar10 import ACTIVATIONS_BY_REFERENCE, METHODS, NORMALISATIONS
 from ..runs import Runs
-from ..series import EVERY, PREDICTION, SHIFTED, TRAIN, Series, Severities, paired
+from ..series import EVERY, PREDICTION, SHIFTED, TRAIN, Over, Series, Severities, paired
 from .activations import ACTIVATIONS_PREDICTION, ACTIVATIONS_TRAIN
 
 NEAR_ZERO = 0.25
@@ -26,12 +26,15 @@ NEAR_ZERO = 0.25
 NEARLY_ALL = 0.9
 """The share of the splits that has to be near zero for them to cluster there."""
 
+DIVERGENCE = "divergence_crops"
 Scheme = tuple[Series, Series]
 """A normalisation scheme: the series with its divergences, and the series with its scores."""
 
 
 def _scheme(label: str, network: str, plan: str, strategy: str = "train") -> Scheme:
-    return Series(label, ACTIVATIONS, strategy, network=network), Series(label, plan, strategy, network=network)
+    return Series(label, ACTIVATIONS_BY_REFERENCE, strategy, network=network), Series(
+        label, plan, strategy, network=network
+    )
 
 
 WITHOUT_BATCH_NORM = [
@@ -42,20 +45,20 @@ SCHEMES = [
     (ACTIVATIONS_TRAIN, TRAIN),
     (ACTIVATIONS_PREDICTION, PREDICTION),
     *WITHOUT_BATCH_NORM,
-    _scheme("one layer, prediction BN", ONE_LAYER, ONE_BN_LAYER, "batch"),
 ]
 
 
 def points(runs: Runs, scheme: Scheme, metric: str, severities: Severities = EVERY) -> pd.DataFrame:
-    """One row per split: its divergence, and the score of the same network in the column `value`."""
-    divergences = scheme[0].values(runs, "divergence", severities)
+    """One row per split: means over the networks of its divergence, and of their scores in the column `value`."""
+    divergences = scheme[0].values(runs, DIVERGENCE, severities)
     scores = scheme[1].values(runs, metric, severities)
     keys = ["model", "corruption", "severity"]
     both = scores[[*keys, "value"]].merge(divergences[[*keys, "value"]], on=keys, suffixes=("", "_divergence"))
     if both.empty:
         raise NotMeasured(f"{scheme[0].label} has no split with both a divergence and a score")
-    renamed: pd.DataFrame = both.rename(columns={"value_divergence": "divergence"})
-    return renamed
+    both = both.rename(columns={"value_divergence": "divergence"})
+    means: pd.DataFrame = both.groupby(["corruption", "severity"], as_index=False)[["value", "divergence"]].mean()
+    return means
 
 
 def _correlates_with_scores(runs: Runs) -> list[Measurement]:
@@ -69,26 +72,33 @@ def _correlates_with_scores(runs: Runs) -> list[Measurement]:
 
 def _near_zero(runs: Runs) -> list[Measurement]:
     train, prediction = ACTIVATIONS_TRAIN, ACTIVATIONS_PREDICTION
-    table = paired(runs, (train, prediction), "divergence")
-    limit = NEAR_ZERO * float(table[train.label].mean())
-    splits = prediction.values(runs, "divergence", SHIFTED)
-    near = (splits["value"] < limit).groupby(splits["corruption"]).mean()
-    what = "divergence of embeddings: mean with prediction BN, as a share of that with train BN"
-    near_what = "splits on which the divergence with prediction BN is below a quarter of train BN's mean, %"
-    return [
-        share(what, table[prediction.label], table[train.label], side="below", bound=NEAR_ZERO),
-        Measurement(
-            near_what,
-            t_mean(near.to_numpy(dtype=float)),
-            "above",
-            NEARLY_ALL,
-            len(near),
-            "corruptions",
-            scale=100,
-            digits=0,
-            signed=False,
-        ),
-    ]
+    limit = NEAR_ZERO * train.mean(runs, DIVERGENCE)
+    splits = prediction.values(runs, DIVERGENCE, SHIFTED)
+    splits = splits.assign(near=splits["value"] < limit)
+
+    def mean_share(over: Over) -> Measurement:
+        table = paired(runs, (train, prediction), DIVERGENCE, over=over)
+        what = "divergence of embeddings: mean with prediction BN, as a share of that with train BN"
+        return share(what, table[prediction.label], table[train.label], over=over, side="below", bound=NEAR_ZERO)
+
+    def near(over: Over) -> Measurement:
+        values = splits.groupby(over)["near"].mean().to_numpy(dtype=float)
+        what = "splits on which the divergence with prediction BN is below a quarter of train BN's mean, %"
+        options = {"scale": 100, "digits": 0, "signed": False}
+        return Measurement(what, t_mean(values), "above", NEARLY_ALL, len(values), PLURALS[over], **options)  # type: ignore[arg-type]
+
+    return [by_network(mean_share), by_network(near)]
+
+
+def _grows_with_intensity(runs: Runs) -> list[Measurement]:
+    def growth(over: Over) -> Measurement:
+        mild, strong = (
+            paired(runs, (ACTIVATIONS_TRAIN,), DIVERGENCE, (severity,), over=over)[ACTIVATIONS_TRAIN.label]
+            for severity in (1, 5)
+        )
+        return mean("divergence with train BN at severity 5 minus severity 1", strong - mild, DIVERGENCE, over=over)
+
+    return [by_network(growth)]
 
 
 def _scatter(metric: str, runs: Runs) -> FigureVariant:
@@ -105,7 +115,7 @@ def _scatter(metric: str, runs: Runs) -> FigureVariant:
 
 EMBEDDING_DIVERGENCE = experiment(
     "D2",
-    plans=(ACTIVATIONS, METHODS, NORMALISATIONS, ONE_BN_LAYER),
+    plans=(ACTIVATIONS_BY_REFERENCE, METHODS, NORMALISATIONS),
     measures={
         1: _correlates_with_scores,
         2: _near_zero,
@@ -114,12 +124,13 @@ EMBEDDING_DIVERGENCE = experiment(
                 gains(
                     ACTIVATIONS_PREDICTION,
                     other,
-                    ("divergence",),
+                    (DIVERGENCE,),
                     name=f"how much smaller it is with prediction BN than with {other.label}",
                 )
                 for other, _ in WITHOUT_BATCH_NORM
             )
         ),
+        4: _grows_with_intensity,
     },
     figures=[
         metric_figure(

@@ -1,20 +1,26 @@
 """C4 and I3: statistics of the first batch frozen for the rest of a split, and batches that mix corruptions.
 
-C4  figures 6 (top) and A8, CIFAR-10-C
-I3  figures 6 (bottom) and A9, ImageNet-C
+C4  figures 5 (top) and A8, CIFAR-10-C
+I3  figures 5 (bottom) and A9, ImageNet-C
 """
 
 from __future__ import annotations
 
-from predbn.report import GREY, HUES, SeriesStyle
+from collections.abc import Sequence
+from dataclasses import replace
 
-from ..claims import Measure
+from predbn.report import GREY, HUES, SeriesStyle, metric_info
+
+from ..claims import Measure, Measurement
 from ..drawing import severity_figure
 from ..experiment import Experiment, FigureSpec, experiment
-from ..measurements import all_of, gain_share, gains
+from ..measurements import all_of, gain_share, gains, mean, signed
 from ..plans import cifar10, imagenet
-from ..series import PREDICTION, SHIFTED, STRATEGY_LABELS, TOP, TRAIN, Series, Severities
+from ..runs import Runs
+from ..series import METRICS, PREDICTION, SHIFTED, STRATEGY_LABELS, TOP, TRAIN, Series, Severities, paired
 
+CALIBRATION = ("ece", "brier")
+"""What the paper's sentence on several corruptions is about: it says "calibration", and shows ECE."""
 MARGINAL = 0.1
 """The largest loss that counts as marginal, as a share of the gain of prediction-time BN."""
 
@@ -40,21 +46,37 @@ def _frozen_and_mixed(
         )
 
     kinds = mixed(mixtures, "", "mixed")
+    single = replace(prediction, label="prediction BN, one corruption in a batch")
     kinds_and_levels = mixed(mixtures_of_levels, "-levels", "mixed, and levels")
 
-    def gains_of(mixed: tuple[Series, ...], what: str, severities: Severities) -> Measure:
+    def gains_of(
+        mixed: tuple[Series, ...], what: str, severities: Severities, metrics: Sequence[str] = METRICS
+    ) -> Measure:
         return all_of(
             *(
                 gains(
                     prediction,
                     train,
-                    severities=severities,
+                    metrics,
+                    severities,
                     over="seed",
                     name=f"gain of prediction BN with {count} corruptions {what}",
                 )
                 for count, (train, prediction) in zip((5, 19), (mixed[:2], mixed[2:]), strict=True)
             )
         )
+
+    def lost_by_mixing(runs: Runs) -> list[Measurement]:
+        """What 19 corruptions in one batch cost, against batches with one corruption each."""
+        measurements = []
+        for metric in CALIBRATION:
+            several = signed(paired(runs, (kinds[3],), metric, over="seed"), metric)[kinds[3].label]
+            alone = single.values(runs, metric, SHIFTED)
+            models = kinds[3].values(runs, metric, SHIFTED)["model"].unique()
+            mean_alone = metric_info(metric).sign * float(alone[alone["model"].isin(models)]["value"].mean())
+            what = f"{metric_info(metric).label}: what prediction BN loses if 19 corruptions at one level are mixed"
+            measurements.append(mean(what, mean_alone - several, metric, over="seed"))
+        return measurements
 
     def figure(name: str, title: str, caption: str, mixed: tuple[Series, ...]) -> FigureSpec:
         series = (train, prediction, frozen, *mixed)
@@ -76,7 +98,9 @@ def _frozen_and_mixed(
                 bound=-MARGINAL,
             ),
             2: gains_of(kinds, "at one level", SHIFTED),
-            3: gains_of(kinds_and_levels, "at five levels", TOP),
+            3: gains_of(kinds_and_levels, "at five levels", TOP, CALIBRATION),
+            4: gains_of(kinds_and_levels, "at five levels", TOP, ("accuracy",)),
+            5: lost_by_mixing,
         },
         figures=[
             figure(

@@ -1,10 +1,11 @@
-"""I4, figure 10: how confident ResNet-50 is on ImageNet-C, and how accurate at the same confidence.
+"""I4, figure 9: how confident ResNet-50 is on ImageNet-C, and how accurate at the same confidence.
 
 It uses the reliability diagrams that the plan `resnet50-methods` stores, with 100 bins of confidence.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 import pandas as pd
@@ -15,10 +16,11 @@ from predbn.report import FigureVariant, confidence_bins
 from ..claims import Measurement
 from ..drawing import looks_of
 from ..experiment import FigureSpec, experiment
+from ..image_measurements import NORMAL, image_count
 from ..measurements import mean
 from ..plans.imagenet import METHODS, RESNET50
 from ..runs import Runs
-from ..series import PREDICTION, SHIFTED, STRATEGY_LABELS, TRAIN, paired
+from ..series import CLEAN, PREDICTION, SHIFTED, STRATEGY_LABELS, TRAIN, paired
 from .methods import IMAGENET_PREDICTION, IMAGENET_TRAIN
 
 UNDER_CONFIDENT = 0.02
@@ -44,8 +46,38 @@ def _bins(runs: Runs, *, shifted: bool = True) -> pd.DataFrame:
 def _less_confident(runs: Runs) -> list[Measurement]:
     train, prediction = IMAGENET_TRAIN.label, IMAGENET_PREDICTION.label
     table = paired(runs, (IMAGENET_TRAIN, IMAGENET_PREDICTION), "confidence", SHIFTED)
-    what = "confidence: prediction BN minus train BN"
-    return [mean(what, table[prediction] - table[train], "confidence", side="below")]
+    other = mean(
+        "confidence: prediction BN minus train BN", table[prediction] - table[train], "confidence", side="below"
+    )
+    bins = runs[METHODS].reliability
+    bins = bins[(bins["method"] == "vanilla") & bins["strategy"].isin(list(LABELS)) & (bins["severity"] > 0)]
+    half = NORMAL * _standard_error(bins[bins["model"].str.startswith(f"{RESNET50}/") & (bins["count"] > 0)])
+    estimate, count = other.interval.estimate, image_count(runs, IMAGENET_TRAIN)
+    interval = replace(other.interval, low=estimate - half, high=estimate + half)
+    return [replace(other, interval=interval, count=count, over="images", other=other)]
+
+
+def _standard_error(bins: pd.DataFrame) -> float:
+    """That of the mean over the splits of the difference in confidence, over images, from the reliability diagrams.
+
+    The variance of a split's confidences follows from its bins, and those of the two strategies are added, as if they
+    had seen different images. The splits show the same images, so their errors are added and not averaged out: the
+    interval is too wide rather than too narrow.
+    """
+    weighted = bins.assign(sum=bins["count"] * bins["confidence"], square=bins["count"] * bins["confidence"] ** 2)
+    by_split = weighted.groupby(["corruption", "severity", "strategy"], observed=True)[["count", "sum", "square"]].sum()
+    variance = (by_split["square"] - by_split["sum"] ** 2 / by_split["count"]) / by_split["count"] ** 2
+    return float(variance.groupby(["corruption", "severity"], observed=True).sum().pow(0.5).mean())
+
+
+def _less_confident_than_on_clean_images(runs: Runs) -> list[Measurement]:
+    measurements = []
+    for series in (IMAGENET_TRAIN, IMAGENET_PREDICTION):
+        shifted = paired(runs, (series,), "confidence", SHIFTED)[series.label]
+        difference = shifted - series.mean(runs, "confidence", CLEAN)
+        what = f"confidence on shifted minus clean images, {series.label}"
+        measurements.append(mean(what, difference, "confidence", side="below"))
+    return measurements
 
 
 def _more_accurate(runs: Runs) -> list[Measurement]:
@@ -76,7 +108,7 @@ def _chart(runs: Runs, shifted: bool) -> FigureVariant:
 IMAGENET_CONFIDENCE = experiment(
     "I4",
     plans=(METHODS,),
-    measures={1: _less_confident, 2: _more_accurate, 3: _not_under_confident},
+    measures={1: _less_confident, 2: _more_accurate, 3: _not_under_confident, 4: _less_confident_than_on_clean_images},
     figures=[
         FigureSpec(
             "confidence",

@@ -1,4 +1,4 @@
-"""I7, figure 7: a network for which prediction-time BN is worse, with EfficientNet-Lite0 as a stand-in.
+"""I7, figure 6: a network for which prediction-time BN is worse, with EfficientNet-Lite0 as a stand-in.
 
 The paper's network is an EfficientNet trained as Noisy Student on 300 million additional images; we do not have its
 weights. EfficientNet-Lite0 was not trained like that, but it also loses accuracy to prediction-time BN on images

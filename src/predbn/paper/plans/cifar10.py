@@ -32,9 +32,10 @@ ONE_BN_LAYER = "one-layer"
 EPS_AT_PREDICTION = "eps"
 ACTIVATIONS = "inside"
 """The plan that measures activations inside the networks (see `run_activations`) instead of predictions."""
+ACTIVATIONS_BY_REFERENCE = "inside-crops"
+"""The same for all networks with batch norm, on a part of the images."""
 CROPS, CROPS_CONTINUED = "crops", "crops-continued"
-"""The plans on cropped test images, with a black border and with one that continues the image (see `crop_like_training`
-in `run`)."""
+"""The plans on cropped test images, with a black border and with one that continues the image."""
 SINGLE_PRECISION = "single-precision"
 """A part of the plan `methods`, always in single precision: what half precision changes."""
 
@@ -47,6 +48,7 @@ _ALL_SEEDS = _models(f"{WITH_BATCH_NORM}/*")
 _QUICK_SEEDS = _models(f"{WITH_BATCH_NORM}/[0-2]")
 _THREE_SEEDS = _models(*seeds_of(WITH_BATCH_NORM, SEEDS))
 _ONE_SEED = _THREE_SEEDS[:1]
+_OTHER_SEEDS = _models(*seeds_of(WITH_BATCH_NORM, 10)[1:])
 
 
 def _plan(name: str, what: str, quick: Mapping[str, Any] = MappingProxyType({}), **full: Any) -> PaperPlan:
@@ -85,7 +87,7 @@ CIFAR10_PLANS = add_plans(
         BATCH_SIZE,
         "prediction-time BN with batches from one image to a whole split (one network, because batches of one image "
         "take 10,000 forward passes per split)",
-        {"batch_sizes": (1, 4, 16, 64, 100, "all"), "severities": (5,)},
+        {"batch_sizes": (1, 8, 64, 100, "all"), "severities": (5,)},
         models=_ONE_SEED,
         strategies=("batch",),
         batch_sizes=(*BATCH_SIZES, "all"),
@@ -140,5 +142,14 @@ CIFAR10_PLANS = add_plans(
         "activations, embeddings and logits of one network of every kind on every split",
         {"severities": (5,), "images": QUICK_IMAGES // 2},
         models=_models(*(f"{network}/0" for network in (WITH_BATCH_NORM, *NORMALISED, FIXUP, ONE_LAYER))),
+    ),
+    _plan(
+        ACTIVATIONS_BY_REFERENCE,
+        "activations of all networks with batch norm, and of one of every other kind, on a part of the images",
+        {"severities": (5,), "images": QUICK_IMAGES // 2},
+        models=_models(*(f"{network}/0" for network in (WITH_BATCH_NORM, *NORMALISED, FIXUP))) + _OTHER_SEEDS,
+        images=200,
+        severities=(1, 5),
+        batch_sizes=(200,),
     ),
 )

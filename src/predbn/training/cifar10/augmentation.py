@@ -1,7 +1,7 @@
 """The paper's CIFAR-10 augmentation: pad by 4 black pixels, crop at random, flip at random.
 
 The paper's code pads by 2, and a border may also continue the image: batches of crops with a black border have other
-statistics than whole images, which prediction-time BN takes for a shift (C2.3 in docs/replication-cifar10.md).
+statistics than whole images, which prediction-time BN takes for a shift (C2.3 in docs/replication-claims.md).
 
 The random numbers of an epoch depend only on the seed, the epoch and the numbers of images and steps. They are drawn
 on the CPU, so that they are the same on every device, and applied by one gather on the device.
@@ -24,7 +24,7 @@ BORDER_STUDY: dict[str, tuple[int, Border]] = {
     "reflect-4": (4, "reflect"),
     "zero-2": (2, "zero"),
 }
-"""Borders, compared in docs/replication-border.md: the paper's text, one that continues the image, the paper's code."""
+"""Borders, compared in docs/replication-setup.md: the paper's text, one that continues the image, the paper's code."""
 
 
 class Crops(NamedTuple):
