@@ -213,7 +213,7 @@ def main() -> None:
         left_out = ("cifar10/", "natural/") if options.quick else () if options.natural else ("natural/",)
         names = [name for name in options.networks or split.NETWORKS[options.half] if not name.startswith(left_out)]
         torch.set_num_threads(1)
-        warnings.filterwarnings("ignore", "calibration saw fewer than|the model is not calibrated|AutoPredictor makes")
+        warnings.filterwarnings("ignore", "calibration saw fewer than|the model is not calibrated|AutoPredictor takes")
         run(names, options)
     rows = [row for path in options.summary or [options.out] for row in rows_of(path)]
     print(summary(rows))

@@ -31,7 +31,7 @@ def demo_command(
     output.console.print(
         f"A ResNet-20 on {plan.images} CIFAR-10 test images, clean and under 19 corruptions at severities "
         f"{', '.join(map(str, plan.severities))}: as it was trained (train), with the statistics of each batch "
-        "(batch), and with as much of them as the shift calls for, in two to four passes (auto(passes=4))."
+        "(batch), and with as much of them as the shift calls for, in one to four passes (auto(passes=4))."
     )
     check_folder(out)
     run_and_show(plan, out, engine, output)

@@ -134,7 +134,7 @@ class Call:
     def counts(self) -> bool:
         """Whether states may change now: the call may be one of several passes over a batch, or make all of them."""
         batch_pass = running_batch_pass()
-        return batch_pass is None or batch_pass.is_last
+        return batch_pass is None or batch_pass.counts
 
     def count_examples(self, layer: str, x: Tensor) -> int:
         """How many examples the rows of a layer's input are, each of equally many rows that follow each other."""

@@ -39,12 +39,17 @@ def adapted_batch_norm(
     bias: Tensor | None,
     eps: float,
     source: tuple[Tensor | None, Tensor | None],
-) -> Tensor:
-    """What takes the place of a call of torch's batch_norm with these arguments."""
-    call = call_of(adaptation, x)
+) -> Tensor | None:
+    """What takes the place of a call of torch's batch_norm with these arguments; None if the call is to be made, in a
+    pass that only looks at the batch."""
+    call, batch_pass = call_of(adaptation, x), running_batch_pass()
     is_kept = False
     try:
         observation = Observation(x, adaptation, call, eps, source)
+        if batch_pass is not None and batch_pass.adaptation is adaptation.shared:
+            batch_pass.look(observation)
+            if batch_pass.is_plain:
+                return None
         chosen = _choose(adaptation.shared.strategy, observation, x)
         if observation.is_rejected:
             call.reject()
@@ -71,15 +76,12 @@ def _choose(strategy: Strategy, observation: Observation, x: Tensor) -> Statisti
 
 
 def _report(adaptation: LayerAdaptation, call: Call, observation: Observation, chosen: Statistics, x: Tensor) -> None:
-    """Keep what `describe` shows, and tell the observer and the pass."""
+    """Keep what `describe` shows, and tell the observer."""
     seen, is_known = observation.seen, not is_transformed(x)
     adaptation.seen = _detached(seen) if is_known and seen is not None else None
     adaptation.used = _detached(chosen) if is_known else None
     if adaptation.shared.observer is not None:
         adaptation.shared.observer(observation, chosen)
-    batch_pass = running_batch_pass()
-    if batch_pass is not None and batch_pass.adaptation is adaptation.shared:
-        batch_pass.difference, batch_pass.segments = observation.difference, observation.segments
     if observation.bad_rows and call.counts:
         adaptation.bad_rows += observation.bad_rows
         adaptation.shared.warn_of_bad_rows(adaptation.name, observation.bad_rows)
@@ -132,6 +134,8 @@ class AdaptedLayer(nn.Module):
         _check_context(adaptation, layer)
         running = layer.running_mean, layer.running_var
         y = adapted_batch_norm(adaptation, input, layer.weight, layer.bias, adaptation.eps(layer), running)
+        if y is None:
+            return cast(Tensor, getattr(self, "_predbn_source", type(self)).forward(self, input))
         return self._predbn_epilogue(self, y)  # type: ignore[misc]
 
     def _apply(self, fn: Any, recurse: bool = True) -> Any:
@@ -229,7 +233,8 @@ class _ReplaceBatchNorm(TorchFunctionMode):
         source = given["running_mean"], given["running_var"]
         if source[0] is None or source[1] is None:
             source = layer.running_mean, layer.running_var
-        return adapted_batch_norm(self.adaptation, given["input"], given["weight"], given["bias"], eps, source)
+        y = adapted_batch_norm(self.adaptation, given["input"], given["weight"], given["bias"], eps, source)
+        return func(*args, **kwargs) if y is None else y
 
 
 _FUNCTIONAL_ARGUMENTS = "input", "running_mean", "running_var", "weight", "bias", "training", "momentum", "eps"

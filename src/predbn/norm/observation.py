@@ -60,8 +60,6 @@ class Observation:
         self._is_in_batch_pass = batch_pass is not None and batch_pass.adaptation is shared
         self.composition = batch_pass.composition if batch_pass is not None and self._is_in_batch_pass else None
         self.bad_rows = 0
-        self.difference: Tensor | float | None = None
-        """How far the batch is from clean data, if the strategy has compared them (d of `auto`)."""
         self.is_rejected = False
         """Whether this call must not change any state, because no example is finite."""
         self._x, self._adaptation, self._call = x, adaptation, call

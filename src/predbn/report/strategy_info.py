@@ -18,7 +18,7 @@ _SENTENCES = {
     "frozen": "The statistics of the first batches of the stream, kept for all later ones.",
     "population": "The statistics of a whole unlabelled data set (AdaBN).",
     "auto": "The statistics of the batch mixed with those of training: the clearer the shift, the more of the batch. "
-    "With passes=4, AutoPredictor predicts a batch two to four times, under several assumptions about its classes.",
+    "With passes=4, AutoPredictor predicts a batch one to four times, once if nothing has shifted.",
     "auto_stream": "As auto, but with the statistics of the stream so far, which is forgotten when it changes.",
 }
 

@@ -33,6 +33,13 @@ def calibrated(
     return predictor(model, strategy, **{"robust": False, **options})
 
 
+def shifted_images_of_few_classes() -> Tensor:
+    """Images that the predictor finds to be shifted and of few classes."""
+    x = images(100, seed=9, shift=3.0)
+    with torch.no_grad():
+        return x[calibrated()(x).argmax(1) == 4]
+
+
 def calibrate_on_clean_images(model: nn.Module) -> nn.Module:
     return predbn.calibrate(model, list(sample("validation").images[:500].split(250)))
 

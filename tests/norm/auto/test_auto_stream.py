@@ -128,7 +128,7 @@ class Slow(Auto):
         slow = self.reference
         doubt = slow.decayed(slow.doubts) / slow.decayed([1.0] * len(slow.doubts)) if slow.doubts else 0.0
         sampling = 1 / n + 1 / clean.size + 2 * clean.between * doubt
-        return mixture(combined, clean, observation.source, eps, float(sampling), network).statistics
+        return mixture(combined, clean, observation.source, eps, float(sampling), network)
 
 
 def stream_of_batches() -> list[Tensor]:

@@ -15,10 +15,10 @@ import predbn
 from predbn.common import AdaptationError
 from predbn.models import load
 from predbn.norm import Statistics
-from predbn.norm.auto.auto import _with_source_classes
 from predbn.norm.auto.calibration import GROUP_SIZE, MAX_CLASSES, Calibration, CalibrationAccumulator
 from predbn.norm.auto.class_groups import ScoreCorrelation, ward_groups
 from predbn.norm.auto.composition import Composition
+from predbn.norm.auto.explained import without_classes
 from predbn.norm.layer import adapted_layers
 
 from .models import accuracy_if_sorted, calibrate_on_clean_images, calibrated, classifier, images
@@ -129,7 +129,7 @@ def test_what_chance_explains_within_groups():
     clean = accumulated(groups)[0].result(1e-5, None)
     shares = torch.tensor([0.5, 0.1, 0, 0, 0, 0.1, 0.2, 0, 0, 0.1])
     batch = Statistics(clean.mean + 1, clean.var)
-    _, sampling = _with_source_classes(batch, clean, Composition(shares, torch.tensor([0.3])), 1e-5)
+    _, sampling = without_classes(batch, clean, Composition(shares, torch.tensor([0.3])), 1e-5)
     b, b_g = clean.between, clean.between_groups
     expected = (1 - b) / 20 + 2 * (b - b_g) * sum(p * p for p in shares.tolist())
     for p, size in zip([0.7, 0.1, 0.1, 0.1], clean.class_sizes.tolist(), strict=True):
@@ -183,11 +183,13 @@ def test_a_sorted_stream_of_many_classes_keeps_its_accuracy():
     ],
 )
 @torch.no_grad()
-def test_a_calibration_without_classes_says_so_and_makes_one_pass(classes, examples, reason):
-    model = calibrated("auto(passes=3)", classes=classes, examples=examples)
-    with pytest.warns(UserWarning, match=f"makes one pass, because the calibration has no classes.*{reason}"):
-        several = model(images(8))
-    torch.testing.assert_close(several, model.model(images(8)))
+def test_a_calibration_without_classes_says_so_and_asks_for_none(classes, examples, reason):
+    model, shifted = calibrated("auto(passes=3)", classes=classes, examples=examples), images(8, shift=3.0)
+    with pytest.warns(UserWarning, match=f"because the calibration has no classes.*{reason}"):
+        several = model(shifted)
+    assert torch.equal(several, model.model(shifted)), "with the classes of the source"
+    clean = images(examples, seed=3)
+    assert torch.equal(model(clean), classifier(classes)(clean)), "nothing has shifted"
 
 
 class Outputs(nn.Module):
@@ -213,13 +215,15 @@ class Outputs(nn.Module):
 def test_other_outputs_than_classes_say_so_once(kind):
     model = predbn.calibrate(Outputs(kind).eval(), list(images(16).split(8)))
     predictor = predbn.AutoPredictor(model, passes=2, robust=False)
+    shifted = images(8, shift=3.0)
     with pytest.warns(UserWarning, match="one row of class scores per example") as caught:
-        several = predictor(images(8))
+        several = predictor(shifted)
     assert len(caught) == 1
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        torch.testing.assert_close(predictor(images(8)), several)
-        torch.testing.assert_close(model(images(8)), several)
+        torch.testing.assert_close(predictor(shifted), several)
+        torch.testing.assert_close(model(shifted), several)
+        torch.testing.assert_close(predictor(images(16)), Outputs(kind).eval()(images(16)), rtol=0, atol=0)
 
 
 @torch.no_grad()

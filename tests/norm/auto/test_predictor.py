@@ -14,7 +14,7 @@ from torch import Tensor, nn
 import predbn
 from predbn.common import AdaptationError
 
-from .models import classifier, images
+from .models import classifier, images, shifted_images_of_few_classes
 
 PASSES = 3
 
@@ -42,7 +42,7 @@ def predictor(model: nn.Module | None = None) -> predbn.AutoPredictor:
 
 @pytest.fixture(scope="module")
 def x() -> Tensor:
-    return images(12, seed=9, shift=1.0)
+    return shifted_images_of_few_classes()
 
 
 @pytest.fixture(scope="module")
@@ -145,7 +145,7 @@ def test_layers_in_training_mode_see_the_batch_once(x):
 
 @torch.no_grad()
 def test_a_part_that_keeps_state_remembers_the_batch_once(x):
-    """A head that was adapted by itself gets all passes, and remembers the last one."""
+    """A head that was adapted by itself gets all passes, and remembers the first one."""
     head = nn.Sequential(nn.BatchNorm1d(5)).eval()
     body = calibrated(Wrapped(lambda network, x: head(network(x))))
     model = predbn.AutoPredictor(body, passes=PASSES, robust=False)
@@ -155,7 +155,7 @@ def test_a_part_that_keeps_state_remembers_the_batch_once(x):
     model(x)
     assert len(seen) == PASSES
     alone = predbn.adapt(nn.Sequential(nn.BatchNorm1d(5)).eval(), "ema")
-    alone(seen[-1])
+    alone(seen[0])
     states = [predbn.state_dict(m)["streams"] for m in (head, alone)]
     torch.testing.assert_close(*states)
 

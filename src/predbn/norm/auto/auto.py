@@ -63,7 +63,7 @@ For one channel of a layer, let
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -74,16 +74,12 @@ from ..observation import Observation
 from ..robust import NARROW
 from ..statistics import Statistics
 from ..strategies.base import Strategy
-from ..tracing import is_readable
 from .calibration import DEFAULT_CLASS_SHARE, MIN_CHANCE, Calibration, channel_weights
-from .composition import Composition
+from .explained import CLASS_FACTOR, Sampling, without_classes
 
 NETWORK_FACTOR = 1 / 5
 """However large the shift is, the batch is mixed with up to V²/5 source examples: 5 for ResNet-20, 37 for ResNet-50
 and 88 for EfficientNet-Lite0."""
-CLASS_FACTOR = 2.0
-"""Differences between classes are subtracted twice if a batch may be of one class: subtracted once, they would still
-move every layer a little."""
 STORED_SIZE = 8
 """How many examples the stored statistics count for if they replace those of clean data: augmentation has moved them by
 about as much as chance moves those of so few (measured on networks for CIFAR-10 and ImageNet)."""
@@ -120,7 +116,7 @@ class AutoRule(Strategy):
         batch: Statistics,
         n: Tensor | float,
         doubt: Tensor | float = 0.0,
-    ) -> Mixture:
+    ) -> Statistics:
         """Mix the statistics of n examples with the source; the n examples are a batch, or the past of a stream.
 
         `doubt` is u, if the statistics were corrected for classes that are in doubt.
@@ -129,7 +125,7 @@ class AutoRule(Strategy):
         sampling = Sampling(1.0, 1 / clean.size, CLASS_FACTOR * clean.between * doubt)
         composition = observation.composition
         if composition is not None and clean.class_sizes is not None:
-            batch, sampling = _with_source_classes(batch, clean, composition, observation.eps)
+            batch, sampling = without_classes(batch, clean, composition, observation.eps)
         network = NETWORK_FACTOR * clean.network**2 / (n + 1)
         return mixture(batch, clean, source, observation.eps, sampling.of(n), network, relative_chance)
 
@@ -174,50 +170,7 @@ class Auto(AutoRule):
             return observation.moments().statistics
         batch = observation.moments(allow_single_value=True)
         clean = self.clean_data(observation, observation.source)
-        mixed = self.mixed_statistics(observation, observation.source, clean, batch.statistics, batch.n)
-        observation.difference = mixed.difference
-        return mixed.statistics
-
-
-class Mixture(NamedTuple):
-    """The statistics of a mixture, and how far the batch was from clean data: d, […, 1], or a number."""
-
-    statistics: Statistics
-    difference: Tensor | float
-
-
-class Sampling(NamedTuple):
-    """What takes the place of 1/n + 1/M: per_example/n + constant + of_classes."""
-
-    per_example: float
-    constant: float
-    of_classes: Tensor | float = 0.0
-
-    def of(self, n: Tensor | float) -> Tensor | float:
-        return self.per_example / n + self.constant + self.of_classes
-
-
-def _with_source_classes(
-    batch: Statistics, clean: Calibration, composition: Composition, eps: float
-) -> tuple[Statistics, Sampling]:
-    """Step 0: the batch without what its classes explain, and what takes the place of 1/n + 1/M."""
-    within, between = 1 - clean.between, clean.between
-    assert clean.class_sizes is not None
-    if composition.shares is None:
-        return batch, Sampling(within, within / clean.size + CLASS_FACTOR * between)
-    shares = composition.shares.to(batch.mean)
-    unexplained: Tensor | float = 0.0
-    if clean.between_groups is not None:  # classes of one group differ too, which matters if few of them are there
-        unexplained = CLASS_FACTOR * (between - clean.between_groups) * (shares * shares).sum(-1, keepdim=True)
-        between = clean.between_groups
-    shares = clean.group_shares(shares)
-    sampling_of_classes = (shares * shares / clean.class_sizes.clamp(min=1)).sum(-1, keepdim=True)
-    doubt = composition.doubt.to(batch.mean) if isinstance(composition.doubt, Tensor) else composition.doubt
-    unevenness = (shares * shares).sum(-1, keepdim=True)
-    of_classes = (1 - between) * sampling_of_classes + unexplained + CLASS_FACTOR * between * unevenness * doubt
-    batch = clean.with_source_classes(batch, shares, eps)
-    is_number = shares.dim() == 1 and is_readable(of_classes)
-    return batch, Sampling(within, 0.0, of_classes.item() if is_number else of_classes)
+        return self.mixed_statistics(observation, observation.source, clean, batch.statistics, batch.n)
 
 
 def mixture(
@@ -228,7 +181,7 @@ def mixture(
     sampling: Tensor | float,
     network: Tensor | float,
     relative_chance: Tensor | float = 1.0,
-) -> Mixture:
+) -> Statistics:
     """Steps 1 to 4. Names are those of the equations.
 
     sampling          1/n + 1/M
@@ -245,7 +198,7 @@ def mixture(
     mixed_mean = add_scaled(clean.mean, k, delta)
     mean = add_scaled(mixed_mean, f, g.sqrt() * (source.mean - clean.mean))
     var = g * (torch.lerp(clean.var, source.var, f) + eps) - eps
-    return Mixture(Statistics(mean, var.clamp(min=0)), d)
+    return Statistics(mean, var.clamp(min=0))
 
 
 def add_scaled(start: Tensor, factor: Tensor | float, step: Tensor) -> Tensor:

@@ -103,7 +103,7 @@ class AutoStream(AutoRule):
             state["new_size"] = _as_tensor(n, batch.mean).reshape(*batch.mean.shape[:-1], 1)
         doubt = _read(load_tensor(state, "class_errors"))[2] if "class_errors" in state else 0.0
         mixed = self.mixed_statistics(observation, source, clean_data, combined.statistics, combined.size, doubt)
-        return save_statistics(state, mixed.statistics)
+        return save_statistics(state, mixed)
 
     def after_pass(self, states: States, output: Any, shared: Adaptation, segments: Segments | None) -> None:
         """Step 4: the classes that the model has predicted, for all layers."""

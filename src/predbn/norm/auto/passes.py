@@ -9,17 +9,30 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from ..segments import Segments
+from ..statistics import Statistics
+from .calibration import Calibration
 from .composition import Composition
+from .explained import Sampling, without_classes
 
 if TYPE_CHECKING:
     from ..adaptation import Adaptation
+    from ..observation import Observation
+
+
+class _Seen(NamedTuple):
+    """What a layer saw in the plain pass."""
+
+    clean: Calibration
+    batch: Statistics
+    size: Tensor | float
+    eps: float
 
 
 @dataclass
@@ -28,16 +41,38 @@ class BatchPass:
 
     adaptation   of the layers that are told about classes
     composition  which classes the batch holds; None for those of the source
-    is_last      whether this is the pass that counts: the others change no state
-    difference   d of the last layer: how far the batch was from clean data of these classes; None if it compared none
+    is_plain     whether the layers use the stored statistics and only look at the batch. It is the first pass
+    counts       whether states may change: in the first pass, unless it is in a pass that does not count
     segments     how the layers have divided the examples
     """
 
     adaptation: Adaptation
-    composition: Composition | None
-    is_last: bool
-    difference: Tensor | float | None = None
+    composition: Composition | None = None
+    is_plain: bool = False
+    counts: bool = False
     segments: Segments | None = None
+    _seen: list[_Seen] = field(default_factory=list)
+
+    def look(self, observation: Observation) -> None:
+        """Keep what a layer sees."""
+        self.segments = observation.segments
+        if observation.source is not None and observation.calibration is not None:
+            batch = observation.moments(allow_single_value=True)
+            clean = observation.calibration.to(batch.mean)
+            self._seen.append(_Seen(clean, batch.statistics, batch.n, observation.eps))
+
+    def unexplained(self, classes: Composition | None) -> Tensor:
+        """How many times the difference from clean data is what chance explains, in each layer, if the batch holds
+        these classes: [layers, 1] or [layers, S, 1]. None are the classes of the source."""
+        ratios = []
+        for clean, batch, size, eps in self._seen:
+            expected = Sampling(1.0, 1 / clean.size)
+            if classes is not None and clean.class_sizes is not None:
+                batch, expected = without_classes(batch, clean, classes, eps)
+            _, z2, r = clean.compare(batch, eps)
+            ratio = clean.difference(z2, r) / expected.of(size)
+            ratios.append(batch.mean.new_ones(*batch.mean.shape[:-1], 1) * ratio)
+        return torch.stack(ratios)
 
 
 class _Running:
@@ -62,7 +97,7 @@ def running(batch_pass: BatchPass) -> Iterator[BatchPass]:
     """Whatever is predicted in the block belongs to this pass. A pass in a pass that does not count does not either."""
     place: Any = _traced if torch.compiler.is_dynamo_compiling() else _eager
     before, place.current = place.current, batch_pass
-    batch_pass.is_last = batch_pass.is_last and (before is None or before.is_last)
+    batch_pass.counts = batch_pass.is_plain and (before is None or before.counts)
     try:
         yield batch_pass
     finally:

@@ -1,24 +1,27 @@
 """Predict batches of any classes: a module around a model that was adapted with `auto`.
 
-A batch of few classes differs from clean data although nothing has shifted. So there are several explanations of what
-the layers see, and each one gets a pass through the model:
+A batch of few classes differs from clean data although nothing has shifted, and one look at it cannot tell which of the
+two is the reason. So the module makes passes over the batch until it knows:
 
-    cautious   the batch may hold any classes, so that a difference between classes counts as noise;
-    mixed      it has the classes of the source, and all of the difference is shift;
-    few        it has the classes that the pass before has predicted, and only what they do not explain is shift.
+    plain     with the stored statistics. If all layers saw what clean data of the predicted classes looks like, nothing
+              has shifted. This is the prediction, bit for bit that of the model before it was adapted;
+    cautious  if few classes were predicted. The batch may hold any classes, so that a difference between classes counts
+              as noise. It asks again whether they are few;
+    few       if they still are: only what they do not explain is a shift. Twice, because the first of these passes
+              predicts the classes better than the cautious one;
+    mixed     if they are not: the batch has the classes of the source, and all of the difference is a shift.
 
-The passes of `few` are only made if the cautious pass predicts few classes: if their shares π are further from the
-shares π_s of the source than twice the distance that n examples have on average,
+The prediction is that of the last pass. A layer saw clean data of its classes if chance explains all of the difference,
+d/s ≤ 1 with s = 1/n + 1/M and step 0 of `auto`. The predicted classes of n examples are few if
 
-    ‖π − π_s‖² > 2·(1 − ‖π_s‖²)/n.
+1. their shares π are further from the shares π_s of the source than if the batch held half as many classes,
 
-A wrong explanation leaves the model in doubt. With the doubt u = 1 − the mean confidence of a pass, the prediction is
+       ‖π − π_s‖² > ‖π_s‖² + (1 − ‖π_s‖²)/n,
 
-    p = Σ u⁻¹⁶·p_pass / Σ u⁻¹⁶.
+   where the last term is what n examples of all classes have on average, and
 
-A pass with a tenth more doubt than another one has a fifth of its weight. Doubt alone would believe a model that is
-wrong and sure: a shift may make it call every digit an 8. But the digits do not look like eights. If `few` leaves more
-than three times the difference d in the last layer (step 1 of `auto`) that `mixed` leaves, `mixed` alone predicts.
+2. they explain more than the classes of the source do: the mean of log d/s over the layers is smaller. A model may call
+   every digit an 8 because of a shift, but then the digits do not look like eights.
 """
 
 from __future__ import annotations
@@ -40,50 +43,42 @@ from ..adaptation import Adaptation
 from ..forward import Wrapper, entries_of
 from ..layer import adapted_layers
 from ..layers import is_batch_norm, unwrapped
-from ..segments import Segments
 from ..strategies.base import Strategy, find_strategy
 from ..tracing import is_tracing
 from .auto import Auto
-from .calibration import GROUP_SIZE, MAX_CLASSES, MAX_GROUPS, Calibration
+from .calibration import GROUP_SIZE, MAX_CLASSES, MAX_GROUPS
 from .composition import Composition, is_class_scores, predicted_classes, source_shares
 from .passes import BatchPass, running
 
 T = TypeVar("T")
 
-_DOUBT_EXPONENT = 16
-_MIN_DOUBT = 1e-4
-"""Added to u, so that passes without any doubt have equal weights."""
-_MAX_DIFFERENCE = 3.0
-"""How much more `few` may leave unexplained than `mixed`."""
-_UNEVENNESS = 2.0
-"""How many times the expected ‖π − π_s‖² of n examples makes the predicted classes few."""
-
 
 class _Prediction(NamedTuple):
-    """The output of a pass, what `predicted_classes` says about it, d, and how its rows are divided."""
+    """The output of a pass and, if the model predicts classes, which ones for how many examples, […, 1]."""
 
+    batch_pass: BatchPass
     output: Any
-    shares: Tensor
-    doubt: Tensor
-    size: Tensor
-    difference: Tensor
-    segments: Segments | None
+    classes: Composition | None
+    size: Tensor | None
 
 
 class AutoPredictor(Wrapper):
-    """Predicts each batch several times, so that `auto` can tell a change of classes from a shift.
+    """Predicts each batch once to `passes` times, so that `auto` can tell a change of classes from a shift.
 
         predbn.calibrate(model, loader)
         predictor = predbn.AutoPredictor(model)
         predictor(images)
 
-    The output are logarithms of probabilities, combined from two passes, or from `passes` of them if a batch seems to
-    hold few classes. The model is adapted in place with `auto`, for which `options` are those of `predbn.adapt`. It
-    must return the scores of classes, [examples, classes], and be calibrated with classes; otherwise its output is that
-    of one pass, with a warning. While batch norm layers are in training mode, it is called once, as it is.
+    Where nothing has shifted, the output is that of the model before it was adapted, bit for bit. The model is adapted
+    in place with `auto`, for which `options` are those of `predbn.adapt`. If it does not return the scores of classes,
+    [examples, classes], or was calibrated without them, batches are taken to hold the classes of the source; a warning
+    says so. While batch norm layers are in training mode, the model is called once, as it is.
 
-    Forward hooks, and whatever else the model does in a call, run once in each pass, in graphs always `passes` times.
-    All calls but the last get copies of the tensors in its arguments.
+    passes   1 is `auto` without a plain pass; with 2, batches hold the classes of the source; each pass more than 3 is
+             one more of *few*
+
+    Forward hooks, and whatever else the model does in a call, run once in each pass; graphs contain them all. All but
+    the first get copies of the tensors in the arguments, and only the first changes what other strategies remember.
     """
 
     def __init__(self, model: nn.Module, *, passes: int = 4, **options: Any) -> None:
@@ -105,51 +100,56 @@ class AutoPredictor(Wrapper):
         layers = [(layer, adaptation) for _, layer, adaptation in adapted_layers(self.model)]
         adaptation = next((a.shared for _, a in layers if isinstance(a.shared.strategy, Auto)), None)
         is_training = any(layer.training for layer, _ in layers if is_batch_norm(layer))
-        if adaptation is None or is_training or self.passes == 1:
+        is_calibrated = any(a.calibration for _, a in layers)
+        if adaptation is None or is_training or self.passes == 1 or not is_calibrated:
             return self.model(*args, **kwargs)
-        passes: list[_Prediction] | None = None
-        if adaptation.classes is not None:
-            passes = self._passes_but_mixed(adaptation, adaptation.classes, args, kwargs)
-        elif any(a.calibration for _, a in layers):
-            self._warn("the calibration has no classes")
-        with running(BatchPass(adaptation, None, is_last=True)) as batch_pass:
-            output = self.model(*args, **kwargs)
-        if passes is None:
-            return output
-        assert adaptation.classes is not None
-        mixed = _prediction(output, batch_pass)
-        is_few = _is_few(adaptation.classes, passes[0])
-        return _combined(passes[0], mixed, passes[1:], is_few).to(output.dtype)
 
-    def _passes_but_mixed(
-        self, adaptation: Adaptation, clean: Calibration, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> list[_Prediction] | None:
-        """The cautious pass, and those of `few` if they are needed; None if the model does not predict classes."""
-        composition, passes = Composition(), []
-        for _ in range(self.passes - 1):
-            with running(BatchPass(adaptation, composition, is_last=False)) as batch_pass:
-                output = self.model(*_copied(args), **_copied(kwargs))
-            rows = None if batch_pass.segments is None else batch_pass.segments.examples
-            is_compared = batch_pass.difference is not None
-            if not is_compared or not is_class_scores(output) or rows not in (None, output.shape[0]):
-                self._warn("the model does not return scores of classes, one row for each example")
-                return None
-            prediction = _prediction(output, batch_pass)
-            passes.append(prediction)
-            if len(passes) == 1 and not _is_needed(_is_few(clean, prediction), adaptation):
-                break
-            composition = Composition(prediction.shares, prediction.doubt)
-        return passes
+        given = _copied((args, kwargs))
+        plain = self._predict(BatchPass(adaptation, is_plain=True), args, kwargs)
+        is_shifted = (plain.batch_pass.unexplained(plain.classes) > 1).any(0)
+        if plain.classes is None:
+            is_shifted = is_shifted.any(0)
+        if not _is_needed(is_shifted, adaptation):
+            return plain.output
+
+        is_few, few = torch.zeros_like(is_shifted), plain
+        if self.passes > 2:
+            is_few = is_shifted & _is_few(plain)
+        if _is_needed(is_few, adaptation) and plain.classes is not None:
+            few = self._predict(BatchPass(adaptation, Composition()), *_copied(given))
+            is_few = is_few & _is_few(few)
+            if _is_needed(is_few, adaptation):
+                for _ in range(self.passes - 2):
+                    few = self._predict(BatchPass(adaptation, few.classes), *_copied(given))
+        mixed, is_mixed = plain, is_shifted & ~is_few
+        if _is_needed(is_mixed, adaptation):
+            mixed = self._predict(BatchPass(adaptation), *_copied(given))
+        return _chosen([plain, few, mixed], [~is_shifted, is_few, is_mixed])
+
+    def _predict(self, batch_pass: BatchPass, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Prediction:
+        with running(batch_pass):
+            output = self.model(*args, **kwargs)
+        shared, segments = batch_pass.adaptation, batch_pass.segments
+        if shared.classes is None:
+            self._warn("the calibration has no classes")
+        elif not is_class_scores(output) or (segments is not None and segments.examples != output.shape[0]):
+            self._warn("the model does not return scores of classes, one row for each example")
+        else:
+            shares, doubt, size = predicted_classes(
+                output, segments, sync=shared.sync, process_group=shared.process_group
+            )
+            return _Prediction(batch_pass, output, Composition(shares, doubt), size)
+        return _Prediction(batch_pass, output, None, None)
 
     def _warn(self, reason: str) -> None:
         if not self._has_warned and not is_tracing():
             self._has_warned = True
             warnings.warn(
-                f"AutoPredictor makes one pass, because {reason}: the model must give one row of class scores per "
-                f"example, for at most {MAX_CLASSES} classes, and for more than {MAX_GROUPS} classes calibration "
-                f"needs {2 * GROUP_SIZE} examples or more",
+                f"AutoPredictor takes batches to hold the classes of the source, because {reason}: the model must give "
+                f"one row of class scores per example, for at most {MAX_CLASSES} classes, and for more than "
+                f"{MAX_GROUPS} classes calibration needs {2 * GROUP_SIZE} examples or more",
                 UserWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
 
 
@@ -161,40 +161,44 @@ def predictor(model: nn.Module, strategy: str | Strategy, **options: Any) -> nn.
     return AutoPredictor(model, passes=strategy.pass_count, **options)
 
 
-def _prediction(output: Tensor, batch_pass: BatchPass) -> _Prediction:
-    shared, segments, difference = batch_pass.adaptation, batch_pass.segments, batch_pass.difference
-    shares, doubt, size = predicted_classes(output, segments, sync=shared.sync, process_group=shared.process_group)
-    assert difference is not None
-    difference = difference.detach().to(doubt) if isinstance(difference, Tensor) else difference
-    return _Prediction(output, shares, doubt, size, torch.ones_like(doubt) * difference, segments)
-
-
-def _is_few(clean: Calibration, cautious: _Prediction) -> Tensor:
+def _is_few(prediction: _Prediction) -> Tensor:
     """Whether few classes are predicted, […, 1]; of groups of classes where there are many."""
-    assert clean.class_sizes is not None
-    source = source_shares(clean.class_sizes.to(cautious.shares))
-    distance = (clean.group_shares(cautious.shares) - source).square().sum(-1, keepdim=True)
-    return distance > _UNEVENNESS * (1 - source.square().sum()) / cautious.size.clamp(min=1)
+    batch_pass, classes = prediction.batch_pass, prediction.classes
+    clean = batch_pass.adaptation.classes
+    if classes is None or classes.shares is None or clean is None or clean.class_sizes is None:
+        return torch.zeros(1, dtype=torch.bool)
+    assert prediction.size is not None
+    source = source_shares(clean.class_sizes.to(classes.shares))
+    distance = (clean.group_shares(classes.shares) - source).square().sum(-1, keepdim=True)
+    half = source.square().sum()
+    is_uneven = distance > half + (1 - half) / prediction.size.clamp(min=1)
+    by_classes, by_source = (batch_pass.unexplained(c).log().mean(0) for c in (classes, None))
+    return is_uneven & (by_classes < by_source)
 
 
-def _is_needed(is_few: Tensor, adaptation: Adaptation) -> bool:
-    """Whether passes are made that depend on data. Graphs cannot decide; and processes that share a batch make the same
+def _is_needed(mask: Tensor, adaptation: Adaptation) -> bool:
+    """Whether a pass is made that depends on data. Graphs cannot decide; and processes that share a batch make the same
     passes, also where rounding differs between them."""
-    is_recorded = is_few.is_cuda and torch.cuda.is_current_stream_capturing()
-    return is_tracing() or is_recorded or adaptation.sync or bool(is_few.any())
+    is_recorded = mask.is_cuda and torch.cuda.is_current_stream_capturing()
+    return is_tracing() or is_recorded or adaptation.sync or bool(mask.any())
 
 
-def _combined(cautious: _Prediction, mixed: _Prediction, few: list[_Prediction], is_few: Tensor) -> Tensor:
-    """The logarithms of the combined probabilities. Passes of `few` do not count in segments without few classes."""
-    passes = [cautious, mixed, *few]
-    is_refuted = is_few & (passes[-1].difference > _MAX_DIFFERENCE * mixed.difference)
-    is_used = torch.stack([~is_refuted, torch.ones_like(is_few), *[is_few & ~is_refuted] * len(few)])
-    log_weights = torch.stack([-_DOUBT_EXPONENT * (p.doubt.detach() + _MIN_DOUBT).log() for p in passes])
-    log_weights = log_weights.masked_fill(~is_used, -torch.inf).log_softmax(0)
-    if cautious.segments is not None:
-        log_weights = torch.stack([cautious.segments.repeat(weights) for weights in log_weights])
-    log_probabilities = torch.stack([p.output.float().log_softmax(1) for p in passes])
-    return (log_probabilities + log_weights.view(len(passes), -1, 1)).logsumexp(0)
+def _chosen(predictions: list[_Prediction], masks: list[Tensor]) -> Any:
+    """The output of the prediction that each segment of the batch has chosen."""
+    segments = predictions[0].batch_pass.segments
+    output = predictions[0].output
+    for prediction, mask in zip(predictions[1:], masks[1:], strict=True):
+        if prediction is predictions[0]:
+            continue
+
+        def select(chosen: Any, otherwise: Any, mask: Tensor = mask) -> Any:
+            if not isinstance(chosen, Tensor):
+                return chosen
+            rows = mask if segments is None or mask.dim() == 1 else segments.repeat(mask)
+            return torch.where(rows.view(-1, *[1] * (chosen.dim() - 1)), chosen, otherwise)
+
+        output = tree_map(select, prediction.output, output)
+    return output
 
 
 def _copied(value: T) -> T:
