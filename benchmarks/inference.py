@@ -48,7 +48,7 @@ BUDGETS = {
 """The largest ratios of ResNet-50 on a GPU in batches of 100 and of 500, by mode and variant."""
 MEASURED = {"eager": None, "captured": (*_BUDGETED, "auto(passes=4)", "auto_stream"), "compiled, graph": _BUDGETED}
 """The variants of a mode by default, None for all."""
-SHORT = ("batch", "prior(N=16)", "ema", "auto", "auto(passes=4)", "frozen, folded")
+SHORT = ("batch", "prior(N=16)", "ema", "auto", "auto(passes=4)", "auto(passes=2), shifted", "frozen, folded")
 """The rows of the short table."""
 
 
@@ -76,8 +76,9 @@ def variants(plain: nn.Module, x: Tensor, names: Sequence[str] | None) -> dict[s
         return predbn.norm.predictor(copy.deepcopy(plain if model is None else model), strategy)
 
     @cache
-    def calibrated() -> nn.Module:
-        return predbn.calibrate(copy.deepcopy(plain), [x] * (1 + 64 // len(x)))  # enough to tell classes apart
+    def calibrated(scale: float = 1.0) -> nn.Module:
+        """Calibrated on the batch itself, or on another contrast, from which the batch has shifted."""
+        return predbn.calibrate(copy.deepcopy(plain), [scale * x] * (1 + 64 // len(x)))  # enough to tell classes apart
 
     def folded(strategy: str) -> nn.Module:
         model = adapted(strategy)
@@ -91,6 +92,7 @@ def variants(plain: nn.Module, x: Tensor, names: Sequence[str] | None) -> dict[s
         "prior(N=16)": lambda: adapted("prior(N=16)"),
         "auto": lambda: adapted("auto", calibrated()),
         "auto(passes=4)": lambda: adapted("auto(passes=4)", calibrated()),
+        "auto(passes=2), shifted": lambda: adapted("auto(passes=2)", calibrated(0.3)),
         "auto_stream": lambda: adapted("auto_stream", calibrated()),
         "ema": lambda: adapted("ema"),
         "frozen": lambda: adapted("frozen"),
