@@ -5,6 +5,8 @@ BIN := .venv/bin
 # benchmarks/cpu_torchvision.py makes it, and so timm, importable beside one.
 BESIDE_TORCH := timm torchvision segmentation_models_pytorch monai
 OF_TIMM := pyyaml huggingface_hub
+# Many tests start Python: without bytecode each would compile the package again.
+unexport PYTHONDONTWRITEBYTECODE
 TORCH := $(shell sed -n 's/^torch==//p' constraints.txt)
 
 .PHONY: demo test pytest docs dist chaos soak lint constraints clean

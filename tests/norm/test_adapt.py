@@ -61,6 +61,7 @@ def test_restore_gives_back_the_very_same_model(strategy):
     assert torch.equal(model(x), predicted)
 
 
+@pytest.mark.filterwarnings("ignore:an adapted model was called in training mode")
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_training_is_that_of_the_unadapted_model(strategy):
     model, twin = net(), net()

@@ -134,6 +134,7 @@ def test_modules_around_the_network_may_be_in_training_mode(x, expected):
     del model
 
 
+@pytest.mark.filterwarnings("ignore:an adapted model was called in training mode")
 def test_layers_in_training_mode_see_the_batch_once(x):
     model, plain = predictor().train(), Wrapped().train()
     for each in (model, plain):
