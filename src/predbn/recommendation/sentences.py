@@ -19,6 +19,8 @@ _Value = Callable[[Comparison | None, str], float]
 _LABELS = {"accuracy": "accuracy", "brier": "Brier score", "auc": "AUC"}
 _FEW_CLASSES = 0.5
 """Batches with less than this share of the classes that they could hold get a warning about the order."""
+_NARROW = 0.04
+"""An interval of the accuracy on the reference that is wider than this does not show that little has changed."""
 
 
 def recommendation_sentences(results: Results) -> list[str]:
@@ -173,7 +175,12 @@ def _on_reference(chosen: Comparison, where: str) -> list[str]:
     gain = chosen.on_reference.get("accuracy")
     if gain is None:
         return []
-    verdict = "costs accuracy" if is_below_zero(gain) else "gains accuracy" if gain.low > 0 else "changes little"
+    if is_below_zero(gain):
+        verdict = "costs accuracy"
+    elif gain.low > 0:
+        verdict = "gains accuracy"
+    else:
+        verdict = "changes little" if gain.high - gain.low < _NARROW else "may cost or gain accuracy"
     return [f"On {where} it {verdict}: {_interval(gain, 'accuracy')}."]
 
 
