@@ -34,7 +34,7 @@ class Preprocessing:
 
     def __post_init__(self) -> None:
         if not _are_numbers(self.size, 2, Integral) or min(self.size) < 1:
-            raise ModelError(f"Expected size to be (height, width), such as (224, 224), but got {self.size}.")
+            raise ModelError(f"size must be (height, width), such as (224, 224), but got {self.size}.")
         channels = len(self.mean) if isinstance(self.mean, tuple | list) else 0
         if not (channels and _are_numbers(self.mean, channels, Real) and _are_numbers(self.std, channels, Real)):
             raise ModelError(f"The mean {self.mean} and std {self.std} must have one number for each channel.")
