@@ -102,6 +102,13 @@ def test_batches_of_other_kinds(x, expected, call, batch):
     assert torch.equal(predictor(Wrapped(call))(batch(x)), expected)
 
 
+@pytest.mark.parametrize("passes", [2, 4])
+@torch.no_grad()
+def test_an_empty_batch_gives_an_empty_output(passes):
+    model = predbn.AutoPredictor(calibrated(), passes=passes)
+    assert model(images(0)).shape == (0, 5)
+
+
 @torch.no_grad()
 def test_an_iterator_is_refused(x):
     model = predictor(Wrapped(lambda network, rows: network(torch.stack(list(rows)))))

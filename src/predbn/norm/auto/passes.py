@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class _Seen(NamedTuple):
-    """What a layer saw in the plain pass."""
+    """What a layer saw in a pass."""
 
     clean: Calibration
     batch: Statistics
@@ -63,15 +63,20 @@ class BatchPass:
 
     def unexplained(self, classes: Composition | None) -> Tensor:
         """How many times the difference from clean data is what chance explains, in each layer, if the batch holds
-        these classes: [layers, 1] or [layers, S, 1]. None are the classes of the source."""
-        ratios = []
+        these classes: [layers, 1] or [layers, S, 1]. None are the classes of the source.
+
+        There are no layers if the batch is empty.
+        """
+        if not self._seen:
+            return torch.empty(0, 1)
+        device, ratios = self._seen[0].batch.mean.device, []
         for clean, batch, size, eps in self._seen:
             expected = Sampling(1.0, 1 / clean.size)
             if classes is not None and clean.class_sizes is not None:
                 batch, expected = without_classes(batch, clean, classes, eps)
             _, z2, r = clean.compare(batch, eps)
             ratio = clean.difference(z2, r) / expected.of(size)
-            ratios.append(batch.mean.new_ones(*batch.mean.shape[:-1], 1) * ratio)
+            ratios.append((batch.mean.new_ones(*batch.mean.shape[:-1], 1) * ratio).to(device))
         return torch.stack(ratios)
 
 

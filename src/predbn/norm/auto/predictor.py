@@ -21,7 +21,7 @@ d/s ≤ 1 with s = 1/n + 1/M and step 0 of `auto`. The predicted classes of n ex
    where the last term is what n examples of all classes have on average, and
 
 2. they explain more than the classes of the source do: the mean of log d/s over the layers is smaller. A model may call
-   every digit an 8 because of a shift, but then the digits do not look like eights.
+   every digit an 8 because of a shift, but the digits need not look like eights.
 """
 
 from __future__ import annotations
@@ -60,6 +60,11 @@ class _Prediction(NamedTuple):
     output: Any
     classes: Composition | None
     size: Tensor | None
+
+    def unexplained(self, classes: Composition | None) -> Tensor:
+        """`BatchPass.unexplained`, where the output is: layers may be on other devices."""
+        ratios = self.batch_pass.unexplained(classes)
+        return ratios if self.size is None else ratios.to(self.size.device)
 
 
 class AutoPredictor(Wrapper):
@@ -106,25 +111,26 @@ class AutoPredictor(Wrapper):
 
         given = _copied((args, kwargs))
         plain = self._predict(BatchPass(adaptation, is_plain=True), args, kwargs)
-        is_shifted = (plain.batch_pass.unexplained(plain.classes) > 1).any(0)
+        unexplained = plain.unexplained(plain.classes)
+        is_shifted = (unexplained > 1).any(0)
         if plain.classes is None:
             is_shifted = is_shifted.any(0)
         if not _is_needed(is_shifted, adaptation):
             return plain.output
 
         is_few, few = torch.zeros_like(is_shifted), plain
-        if self.passes > 2:
-            is_few = is_shifted & _is_few(plain)
-        if _is_needed(is_few, adaptation) and plain.classes is not None:
-            few = self._predict(BatchPass(adaptation, Composition()), *_copied(given))
-            is_few = is_few & _is_few(few)
+        if self.passes > 2 and plain.classes is not None:
+            is_few = is_shifted & _is_few(plain, unexplained)
             if _is_needed(is_few, adaptation):
-                for _ in range(self.passes - 2):
-                    few = self._predict(BatchPass(adaptation, few.classes), *_copied(given))
-        mixed, is_mixed = plain, is_shifted & ~is_few
+                few = self._predict(BatchPass(adaptation, Composition()), *_copied(given))
+                is_few = is_few & _is_few(few, few.unexplained(few.classes))
+                if _is_needed(is_few, adaptation):
+                    for _ in range(self.passes - 2):
+                        few = self._predict(BatchPass(adaptation, few.classes), *_copied(given))
+        is_mixed, mixed = is_shifted & ~is_few, plain
         if _is_needed(is_mixed, adaptation):
             mixed = self._predict(BatchPass(adaptation), *_copied(given))
-        return _chosen([plain, few, mixed], [~is_shifted, is_few, is_mixed])
+        return _chosen(plain, (few, is_few), (mixed, is_mixed))
 
     def _predict(self, batch_pass: BatchPass, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Prediction:
         with running(batch_pass):
@@ -161,18 +167,20 @@ def predictor(model: nn.Module, strategy: str | Strategy, **options: Any) -> nn.
     return AutoPredictor(model, passes=strategy.pass_count, **options)
 
 
-def _is_few(prediction: _Prediction) -> Tensor:
-    """Whether few classes are predicted, […, 1]; of groups of classes where there are many."""
-    batch_pass, classes = prediction.batch_pass, prediction.classes
-    clean = batch_pass.adaptation.classes
-    if classes is None or classes.shares is None or clean is None or clean.class_sizes is None:
-        return torch.zeros(1, dtype=torch.bool)
-    assert prediction.size is not None
+def _is_few(prediction: _Prediction, unexplained: Tensor) -> Tensor:
+    """Whether few classes are predicted, […, 1]; of groups of classes where there are many. `unexplained` is what the
+    predicted classes leave."""
+    clean, classes, size = prediction.batch_pass.adaptation.classes, prediction.classes, prediction.size
+    assert clean is not None
+    assert clean.class_sizes is not None
+    assert classes is not None
+    assert classes.shares is not None
+    assert size is not None
     source = source_shares(clean.class_sizes.to(classes.shares))
     distance = (clean.group_shares(classes.shares) - source).square().sum(-1, keepdim=True)
-    half = source.square().sum()
-    is_uneven = distance > half + (1 - half) / prediction.size.clamp(min=1)
-    by_classes, by_source = (batch_pass.unexplained(c).log().mean(0) for c in (classes, None))
+    of_source = source.square().sum()
+    is_uneven = distance > of_source + (1 - of_source) / size.clamp(min=1)
+    by_classes, by_source = (ratios.log().mean(0) for ratios in (unexplained, prediction.unexplained(None)))
     return is_uneven & (by_classes < by_source)
 
 
@@ -183,19 +191,18 @@ def _is_needed(mask: Tensor, adaptation: Adaptation) -> bool:
     return is_tracing() or is_recorded or adaptation.sync or bool(mask.any())
 
 
-def _chosen(predictions: list[_Prediction], masks: list[Tensor]) -> Any:
-    """The output of the prediction that each segment of the batch has chosen."""
-    segments = predictions[0].batch_pass.segments
-    output = predictions[0].output
-    for prediction, mask in zip(predictions[1:], masks[1:], strict=True):
-        if prediction is predictions[0]:
+def _chosen(plain: _Prediction, *others: tuple[_Prediction, Tensor]) -> Any:
+    """The output of the plain pass, but of another one in the segments for which that was chosen."""
+    segments, output = plain.batch_pass.segments, plain.output
+    for prediction, mask in others:
+        if prediction is plain:
             continue
 
         def select(chosen: Any, otherwise: Any, mask: Tensor = mask) -> Any:
             if not isinstance(chosen, Tensor):
                 return chosen
             rows = mask if segments is None or mask.dim() == 1 else segments.repeat(mask)
-            return torch.where(rows.view(-1, *[1] * (chosen.dim() - 1)), chosen, otherwise)
+            return torch.where(rows.view(-1, *[1] * (chosen.dim() - 1)).to(chosen.device), chosen, otherwise)
 
         output = tree_map(select, prediction.output, output)
     return output
