@@ -149,7 +149,6 @@ CIFAR10 = "train cifar10 --sample"
         (f"{CIFAR10} --momentum 1", "Expected momentum to be"),
         (f"{CIFAR10} --batches 3", "No such option"),
         (f"{CIFAR10} --recipe best", "Expected recipe to be one of tuned, cosine, but got 'best'"),
-        (f"{CIFAR10} --border-study --padding 2", "it sets --padding and --border"),
         (f"train criteo --seeds {HUGE}", "--seeds"),
         ("train criteo --seeds x", "is not a list of seeds"),
         (f"train criteo --widths {HUGE},16", "--widths"),

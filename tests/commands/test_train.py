@@ -65,18 +65,12 @@ def test_training_again():
     assert "batch/0" not in words(kept)
 
 
-def test_the_border_study_trains_the_same_recipe_with_each_border(tmp_path):
-    changes = ["--recipe", "cosine", "--weight-decay", "1e-4"]
-    assert train("--out", "borders/zero-4", *changes).exit_code == 0
-    done = train("--border-study", "--out", "borders", *changes, "--resume")
-    assert done.exit_code == 0, done.output
-    assert words(done).count("batch/0: test accuracy") == 2  # zero-4 is kept
-    cards = [json.loads(path.read_text()) for path in sorted(tmp_path.glob("borders/*/resnet20-cifar10/batch/0.json"))]
-    recipes = [card["recipe"] for card in cards]
-    borders = [(recipe.pop("border"), recipe.pop("padding")) for recipe in recipes]
-    assert borders == [("reflect", 4), ("zero", 2), ("zero", 4)]
-    assert recipes[0] == recipes[1] == recipes[2]
-    assert (recipes[0]["optimiser"], recipes[0]["schedule"], recipes[0]["weight_decay"]) == ("SGD", "cosine", 1e-4)
+def test_the_border_is_in_the_card(tmp_path):
+    changes = ["--recipe", "cosine", "--weight-decay", "1e-4", "--padding", "2", "--border", "reflect"]
+    assert train("--out", "reflected", *changes).exit_code == 0
+    recipe = json.loads((tmp_path / "reflected/resnet20-cifar10/batch/0.json").read_text())["recipe"]
+    assert (recipe["border"], recipe["padding"]) == ("reflect", 2)
+    assert (recipe["optimiser"], recipe["schedule"], recipe["weight_decay"]) == ("SGD", "cosine", 1e-4)
 
 
 def test_criteo(tmp_path):

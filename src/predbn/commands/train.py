@@ -56,11 +56,9 @@ def train_cifar10_command(
     out: Out = Path("runs"),
     resume: Resume = False,
     recipe: Annotated[str, typer.Option(help="tuned (the paper's, Adam) or cosine (SGD).")] = "tuned",
-    border_study: Annotated[
+    compiled: Annotated[
         bool,
-        typer.Option(
-            "--border-study", help="Train these seeds with each border of the study, in OUT/zero-4, reflect-4, zero-2."
-        ),
+        typer.Option("--compile", help="Compile the network: slow first steps, then up to twice as fast on a GPU."),
     ] = False,
     at_once: Annotated[int, typer.Option(min=1, help="Networks trained side by side on the device.")] = 10,
     checkpoint_every: Checkpoints = 10,
@@ -75,27 +73,19 @@ def train_cifar10_command(
       predbn train cifar10 --norm batch --seeds 0-9
       predbn train cifar10 --norm group --seeds 0-2 --resume
       predbn train cifar10 --seeds 0-9 --recipe cosine --border reflect
-      predbn train cifar10 --seeds 0-4 --border-study --out runs-borders
       predbn train cifar10 --sample --epochs 2 --batch-size 100
     """
     check_folder(out)
-    from predbn.training import BORDER_STUDY, find_cifar10_recipe, train_cifar10
+    from predbn.training import find_cifar10_recipe, train_cifar10
 
-    if border_study and {"padding", "border"} & given_recipe(context).keys():
-        raise typer.BadParameter("it sets --padding and --border: leave them out.", param_hint="--border-study")
     with usage_error():
         chosen = replace(find_cifar10_recipe(recipe, norm), **given_recipe(context))
-    sets = {out: chosen}
-    if border_study:
-        sets = {out / name: replace(chosen, padding=width, border=kind) for name, (width, kind) in BORDER_STUDY.items()}
     numbers = parse_seeds(seeds)
     data = open_cifar10(root, on_sample, parse_device_option(device))
     options: dict[str, Any] = {"side_by_side": at_once, "resume": resume, "checkpoint_every": checkpoint_every}
-    for folder, recipe_of_set in sets.items():
-        train = partial(train_cifar10, recipe_of_set, numbers, data, folder, **options)
-        what = f"{folder.name}, {norm}" if border_study else norm
-        metrics = ("accuracy", "brier", "ece")
-        _print_training(output, f"{what}, seeds {seeds}", train, lambda seed: f"{norm}/{seed}", metrics, folder)
+    train = partial(train_cifar10, chosen, numbers, data, out, compiled=compiled, **options)
+    metrics = ("accuracy", "brier", "ece")
+    _print_training(output, f"{norm}, seeds {seeds}", train, lambda seed: f"{norm}/{seed}", metrics, out)
 
 
 @train_app.command("criteo", cls=recipe_command("CriteoRecipe"))

@@ -10,8 +10,8 @@ from predbn.common import TrainingError, needs_extra
 with needs_extra("eval"):
     import pandas as _pandas  # noqa: F401
 
-from .cifar10.augmentation import BORDER_STUDY, crop_images, draw_crops, pad_images
 from .cifar10.augmentation import PADDING as CROP_PADDING
+from .cifar10.augmentation import crop_images, draw_crops, pad_images
 from .cifar10.search import SEARCH_RANGES, draw_points, recipe_at, run_search
 from .cifar10.trainer import Cifar10Data, train_cifar10
 from .criteo import CriteoData, train_criteo
@@ -21,7 +21,6 @@ from .process_group import ProcessGroup, join_process_group
 from .recipes import CIFAR10_RECIPES, Cifar10Recipe, CriteoRecipe, ImageNetRecipe, find_cifar10_recipe, tuned_recipe
 
 __all__ = [
-    "BORDER_STUDY",
     "CIFAR10_RECIPES",
     "CROP_PADDING",
     "SEARCH_RANGES",

@@ -19,12 +19,6 @@ PADDING = 4
 Border = Literal["zero", "edge", "reflect"]
 """The content of the border: black, the pixel at the edge, or the image reflected at that pixel."""
 BORDERS: tuple[Border, ...] = get_args(Border)
-BORDER_STUDY: dict[str, tuple[int, Border]] = {
-    "zero-4": (4, "zero"),
-    "reflect-4": (4, "reflect"),
-    "zero-2": (2, "zero"),
-}
-"""Borders, compared in docs/replication-setup.md: the paper's text, one that continues the image, the paper's code."""
 
 
 class Crops(NamedTuple):

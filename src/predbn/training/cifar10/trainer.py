@@ -56,7 +56,7 @@ class Cifar10Trainer(ImageTrainer):
     finite_metrics = ("loss", "validation_loss")
     deterministic = True
 
-    def __init__(self, recipe: Cifar10Recipe, seed: int, data: Cifar10Data) -> None:
+    def __init__(self, recipe: Cifar10Recipe, seed: int, data: Cifar10Data, *, compiled: bool = False) -> None:
         self.data, self.validation, device = data, data.validation, data.device
         self.architecture = f"resnet20-cifar10/{recipe.norm}"
         self.optimiser_name = "SGD" if recipe.sgd else "AdamW" if recipe.decoupled else "Adam"
@@ -79,6 +79,8 @@ class Cifar10Trainer(ImageTrainer):
             examples=len(data.train),
             stream=torch.cuda.Stream(device) if device.type == "cuda" else None,
         )
+        if compiled:
+            self.parallel = torch.compile(self.model, dynamic=False)  # type: ignore[assignment]
         self.padded = data.padded(recipe.padding, recipe.border)
         empty = draw_crops(recipe.batch_size, recipe.batch_size, seed=0, epoch=0)
         self.batch = Crops(*(part[0].to(device) for part in empty))
@@ -137,15 +139,17 @@ def train_cifar10(
     out: Path,
     *,
     side_by_side: int = 10,
+    compiled: bool = False,
     checkpoint_every: int = 10,
     **options: Any,
 ) -> None:
     """Train a network with every seed and write it to `out`/resnet20-cifar10/`norm`, as `train_networks` describes.
 
-    `checkpoint_every` is in epochs; the other options are those of `train_networks`.
+    `checkpoint_every` is in epochs; `compiled` networks go through `torch.compile`, which chooses kernels by timing
+    them, so that bits may differ from run to run. The other options are those of `train_networks`.
     """
     train_networks(
-        lambda seed: Cifar10Trainer(recipe, seed, data),
+        lambda seed: Cifar10Trainer(recipe, seed, data, compiled=compiled),
         recipe,
         seeds,
         out / "resnet20-cifar10" / recipe.norm,
