@@ -235,8 +235,9 @@ def test_describe_shows_every_layer_and_the_distance():
     assert [row.kind for row in far] == ["BatchNorm2d", "BatchNorm2d", "BatchNorm1d"]
     assert {row.eps for row in far} == {0.1}
     table = str(far).splitlines()
-    assert len(table) == 5
-    assert table[0].split() == ["layer", "kind", "channels", "strategy", "eps", "distance"]
+    assert len(table) == 7
+    assert table[0].split() == ["layer", "kind", "channels", "strategy", "eps", "distance", "believed"]
+    assert [line.split(":")[0] for line in table[5:]] == ["distance", "believed"]
 
 
 def test_distance_is_the_normalised_wasserstein_distance():
@@ -246,6 +247,19 @@ def test_distance_is_the_normalised_wasserstein_distance():
     predbn.adapt(layer)
     layer(torch.tensor([[0.0], [8.0]]))  # mean 4, deviation 4
     assert predbn.describe(layer)[0].distance == pytest.approx(((3.0**2 + 2.0**2) / 4.0) ** 0.5)
+
+
+def test_describe_shows_how_much_of_the_batch_is_believed():
+    """The mean of 3 examples has moved, and 9 of the source are mixed in: a quarter."""
+    layer = nn.BatchNorm1d(1, eps=0.0).eval()
+    x = torch.tensor([[-1.5], [0.0], [1.5]]) * (2 / 3) ** 0.5 + 0.1  # mean 0.1, variance 1
+    found = {}
+    for strategy in ("train", "prior(N=9)", "batch"):
+        predbn.adapt(layer, strategy)(x)
+        found[strategy] = predbn.describe(layer)[0].believed
+    assert found["batch"] == pytest.approx(1)
+    assert found["prior(N=9)"] == pytest.approx(0.25)
+    assert found["train"] is None, "it looks at no batch"
 
 
 def test_repr_names_the_strategy():

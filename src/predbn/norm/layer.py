@@ -43,14 +43,13 @@ def adapted_batch_norm(
     """What takes the place of a call of torch's batch_norm with these arguments; None if the call is to be made, in a
     pass that only looks at the batch."""
     call, batch_pass = call_of(adaptation, x), running_batch_pass()
-    is_kept = False
+    is_plain = is_kept = False
     try:
         observation = Observation(x, adaptation, call, eps, source)
         if batch_pass is not None and batch_pass.adaptation is adaptation.shared:
             batch_pass.look(observation)
-            if batch_pass.is_plain:
-                return None
-        chosen = _choose(adaptation.shared.strategy, observation, x)
+            is_plain = batch_pass.is_plain
+        chosen = observation.source if is_plain else _choose(adaptation.shared.strategy, observation, x)
         if observation.is_rejected:
             call.reject()
         is_kept = True
@@ -58,6 +57,8 @@ def adapted_batch_norm(
         if call.model is None:
             call.end(keep=is_kept)
     _report(adaptation, call, observation, chosen, x)
+    if is_plain or chosen is None:
+        return None
     return normalise(x, chosen, weight, bias, eps, observation.segments)
 
 
@@ -75,12 +76,14 @@ def _choose(strategy: Strategy, observation: Observation, x: Tensor) -> Statisti
     return Statistics(mean.index_select(0, order), var.index_select(0, order))
 
 
-def _report(adaptation: LayerAdaptation, call: Call, observation: Observation, chosen: Statistics, x: Tensor) -> None:
+def _report(
+    adaptation: LayerAdaptation, call: Call, observation: Observation, chosen: Statistics | None, x: Tensor
+) -> None:
     """Keep what `describe` shows, and tell the observer."""
     seen, is_known = observation.seen, not is_transformed(x)
     adaptation.seen = _detached(seen) if is_known and seen is not None else None
-    adaptation.used = _detached(chosen) if is_known else None
-    if adaptation.shared.observer is not None:
+    adaptation.used = _detached(chosen) if is_known and chosen is not None else None
+    if adaptation.shared.observer is not None and chosen is not None:
         adaptation.shared.observer(observation, chosen)
     if observation.bad_rows and call.counts:
         adaptation.bad_rows += observation.bad_rows

@@ -102,6 +102,27 @@ def test_batches_of_other_kinds(x, expected, call, batch):
     assert torch.equal(predictor(Wrapped(call))(batch(x)), expected)
 
 
+@torch.no_grad()
+def test_describe_says_which_pass_predicted(x):
+    model = predictor()
+    model(images(64, seed=3))
+    assert "pass 'plain'" in str(predbn.describe(model))
+    assert {layer.believed for layer in predbn.describe(model)} == {0}
+    model(x)
+    assert "pass 'few'" in str(predbn.describe(model))
+    assert all(layer.believed > 0 for layer in predbn.describe(model))
+
+
+@torch.no_grad()
+def test_examples_that_are_not_finite_are_counted_once(x):
+    model, given = predictor(), x.clone()
+    given[3] = torch.nan
+    with pytest.warns(UserWarning, match="1 examples that are not finite"):
+        output = model(given)
+    assert output.isnan().any(1).nonzero().flatten().tolist() == [3]
+    assert predbn.describe(model)[0].bad_rows == 1
+
+
 @pytest.mark.parametrize("passes", [2, 4])
 @torch.no_grad()
 def test_an_empty_batch_gives_an_empty_output(passes):

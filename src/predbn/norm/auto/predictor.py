@@ -98,6 +98,7 @@ class AutoPredictor(Wrapper):
             raise AdaptationError("a batch norm layer predicts no classes; use predbn.adapt(layer, 'auto')")
         self.model = adapt(model, Auto(), **options)
         self.passes = strategy.passes
+        self.predbn_passes: str | None = None
         self.training = model.training
         self._has_warned = False
 
@@ -116,6 +117,7 @@ class AutoPredictor(Wrapper):
         if plain.classes is None:
             is_shifted = is_shifted.any(0)
         if not _is_needed(is_shifted, adaptation):
+            self._report(is_shifted, is_shifted)
             return plain.output
 
         is_few, few = torch.zeros_like(is_shifted), plain
@@ -130,6 +132,7 @@ class AutoPredictor(Wrapper):
         is_mixed, mixed = is_shifted & ~is_few, plain
         if _is_needed(is_mixed, adaptation):
             mixed = self._predict(BatchPass(adaptation), *_copied(given))
+        self._report(is_few, is_mixed)
         return _chosen(plain, (few, is_few), (mixed, is_mixed))
 
     def _predict(self, batch_pass: BatchPass, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Prediction:
@@ -146,6 +149,13 @@ class AutoPredictor(Wrapper):
             )
             return _Prediction(batch_pass, output, Composition(shares, doubt), size)
         return _Prediction(batch_pass, output, None, None)
+
+    def _report(self, is_few: Tensor, is_mixed: Tensor) -> None:
+        """Keep for `describe` which pass predicted the batch; in graphs it is not known."""
+        if not _is_recorded(is_few):
+            names = {"plain": ~(is_few | is_mixed), "few": is_few, "mixed": is_mixed}
+            predicted = " and ".join(name for name, mask in names.items() if mask.any())
+            self.predbn_passes = f"The last batch was predicted by the pass '{predicted}'."
 
     def _warn(self, reason: str) -> None:
         if not self._has_warned and not is_tracing():
@@ -187,8 +197,12 @@ def _is_few(prediction: _Prediction, unexplained: Tensor) -> Tensor:
 def _is_needed(mask: Tensor, adaptation: Adaptation) -> bool:
     """Whether a pass is made that depends on data. Graphs cannot decide; and processes that share a batch make the same
     passes, also where rounding differs between them."""
-    is_recorded = mask.is_cuda and torch.cuda.is_current_stream_capturing()
-    return is_tracing() or is_recorded or adaptation.sync or bool(mask.any())
+    return _is_recorded(mask) or adaptation.sync or bool(mask.any())
+
+
+def _is_recorded(mask: Tensor) -> bool:
+    """Whether the call is part of a graph, in which masks have no values."""
+    return is_tracing() or (mask.is_cuda and torch.cuda.is_current_stream_capturing())
 
 
 def _chosen(plain: _Prediction, *others: tuple[_Prediction, Tensor]) -> Any:
