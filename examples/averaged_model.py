@@ -26,7 +26,7 @@ from predbn.data import sample
 from predbn.models import load
 
 RESULT = Path(__file__).parents[1] / "results" / "averaged.json"
-STEPS, BATCH, RATE = 60, 100, 0.05
+STEPS, BATCH, RATE = 60, 100, 0.01
 TRAIN, TEST = sample("validation"), sample("test")
 
 
@@ -82,7 +82,7 @@ def schedule_free() -> nn.Module:
 
 def soup() -> nn.Module:
     """The mean of three networks trained from the same weights; of their statistics too."""
-    members = [train(rate, seed) for seed, rate in enumerate((0.02, 0.05, 0.1))]
+    members = [train(rate, seed) for seed, rate in enumerate((RATE / 2, RATE, 2 * RATE))]
     mixed = copy.deepcopy(members[0])
     states = [member.state_dict() for member in members]
     mean = {name: torch.stack([state[name].double() for state in states]).mean(0) for name in states[0]}

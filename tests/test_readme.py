@@ -73,6 +73,7 @@ def test_its_figures_are_measured():
     holds, all_claims, fails = re.search(r"(\d+) of its (\d+) claims hold, (\d+) do not", TEXT).groups()
     count = f"paper's {all_claims} claims, {holds} hold, {fails} do not hold"
     assert count in (ROOT / "docs" / "replication.md").read_text()
+    assert TEXT.split("<!-- table -->\n")[1].split("\n<!-- /table -->")[0] == glance.markdown()
     scores = glance.read_results(glance.RESULT)["accuracy"]
     alt = re.search(r'alt="([^"]*)"', TEXT)[1]
     for shift, where in (("clean", "clean"), ("fog", "in fog"), ("contrast", "with little contrast")):

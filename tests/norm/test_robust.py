@@ -151,5 +151,6 @@ def test_outliers_do_not_cost_the_others_their_accuracy():
         output = torch.cat([network(part) for part in inputs.split(50)])
         return float((output.argmax(1) == y)[is_good].float().mean())
 
-    assert accuracy() < 0.5
-    assert accuracy(robust=True) > 0.8
+    bounded = accuracy(robust=True)
+    assert bounded > 0.8
+    assert accuracy() < bounded - 0.2

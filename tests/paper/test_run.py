@@ -115,13 +115,20 @@ def bare_machine(tmp_path, monkeypatch):
 
 @needs_zoo
 def test_missing_data_of_one_plan_does_not_stop_the_others(bare_machine, tmp_path):
-    without_data = ("methods", "normalisations", "inside", "lite0-methods", "resnet50-methods", "criteo-synthetic")
+    without_data = (
+        "methods",
+        "normalisations",
+        "inside-crops",
+        "lite0-methods",
+        "resnet50-methods",
+        "criteo-synthetic",
+    )
     left_out = {name: run_plan(name, tmp_path / "results") for name in without_data}
     assert run_plan("strategies", tmp_path / "results") is None
     assert 'run `pip install "predbn[lite]"`' in left_out["lite0-methods"]
     assert "nowhere.safetensors" in left_out["resnet50-methods"]
     assert "has no prepared rows" in left_out["criteo-synthetic"]
-    assert all("predbn data cifar10" in left_out[name] for name in ("methods", "normalisations", "inside"))
+    assert all("predbn data cifar10" in left_out[name] for name in ("methods", "normalisations", "inside-crops"))
     assert Runs(tmp_path / "results").measured == ["strategies"]
 
 

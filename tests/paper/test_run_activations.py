@@ -31,7 +31,7 @@ CLEAN = replace(PLAN, shifts=("clean",), images=4, batch_sizes=(4,))
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("inside")
-    run_activations(PLAN, folder / "inside")
+    run_activations(PLAN, folder / "inside-crops")
     return Runs(folder)
 
 
@@ -40,8 +40,8 @@ def test_the_divergence_is_that_of_the_diagnostics(runs):
     training = [batch.images for batch in sample("validation").take(160).batches(8)]
     source = PictureSource(sample("test"), images=16)
     shifted = [batch.images for batch in source.stream(Split("fog", 5), "shuffled", 0, 8)]
-    frame = runs["inside"].frame
-    (crops,) = crop_like_training(sample("validation").take(160)).batches(160)
+    frame = runs["inside-crops"].frame
+    (crops,) = crop_like_training(sample("validation").take(160), padding=2).batches(160)
     seen = profile(model, crops.images.split(8), "batch", outputs=None)
     known = profile(model, training, outputs=None)
     for strategy in ("train", "batch"):
@@ -64,18 +64,18 @@ def test_batches_do_not_depend_on_the_block_size(monkeypatch):
 
 
 def test_histograms_are_densities_and_spectra_descend(runs):
-    histograms = pd.read_parquet(runs.folder / "inside" / "histograms.parquet")
+    histograms = pd.read_parquet(runs.folder / "inside-crops" / "histograms.parquet")
     assert set(histograms["series"]) == {"training", "train", "batch"}
     assert histograms["place"].nunique() == 23
     assert (histograms["density"] > 0).all()
-    spectra = pd.read_parquet(runs.folder / "inside" / "spectra.parquet")
+    spectra = pd.read_parquet(runs.folder / "inside-crops" / "spectra.parquet")
     for _, part in spectra.groupby(["series", "place"]):
         assert part.sort_values("rank")["value"].is_monotonic_decreasing
 
 
 def test_existing_results_are_not_computed_again(runs):
     calls = []
-    run_activations(PLAN, runs.folder / "inside", progress=lambda *now: calls.append(now))
+    run_activations(PLAN, runs.folder / "inside-crops", progress=lambda *now: calls.append(now))
     assert calls == []
 
 

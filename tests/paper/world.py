@@ -18,7 +18,7 @@ from predbn.norm import Train
 from predbn.paper import PLANS
 from predbn.paper.networks import WITH_BATCH_NORM
 from predbn.paper.plans import CRITEO, IMAGENET
-from predbn.paper.plans.cifar10 import ACTIVATIONS, ACTIVATIONS_BY_REFERENCE, CROPS
+from predbn.paper.plans.cifar10 import ACTIVATIONS, CROPS
 from predbn.paper.plans.criteo import NETWORK as CRITEO_NETWORK
 from predbn.paper.run_activations import HISTOGRAMS, POOLED, SPECTRA
 from predbn.shifts import names
@@ -84,7 +84,7 @@ class World:
             accuracy = min(max(accuracy, 0.1), 0.99)
             ece = self.ece(kind, key["method"], setting, accuracy)
             metrics = {"accuracy": accuracy, "ece": ece, "brier": 1.35 * (1 - accuracy) + ece**2 + 0.01}
-            if name in (ACTIVATIONS, ACTIVATIONS_BY_REFERENCE):
+            if name == ACTIVATIONS:
                 metrics = self.activations(setting, hard, key["severity"], 1 - accuracy)
             for metric, value in metrics.items():
                 yield {**key, "metric": metric, "value": value}
@@ -124,7 +124,7 @@ class World:
                 what = "rows" if plan.data_set == CRITEO else "images"
                 rows = list(self.rows(plan.version(quick), plan.name))
                 write_run(folder, plan.name, {what: IMAGES}, rows, quick=quick)
-                if plan.name in (ACTIVATIONS, ACTIVATIONS_BY_REFERENCE):
+                if plan.name == ACTIVATIONS:
                     _write_activations(folder / plan.name, 1.5 * self.effect + 0.1 * (1 - self.effect))
         return folder
 

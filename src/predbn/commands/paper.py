@@ -127,7 +127,7 @@ def run_command(
       predbn paper run I1 I2 I3 I4 --root ~/imagenet/val \\
           --weights resnet50.safetensors
       predbn paper run --plan mixtures-levels --device cuda
-      predbn paper run --plan methods --plan inside \\
+      predbn paper run --plan methods \\
           --networks runs-borders/zero-2 --results results/cifar10/border-zero-2
     """
     from predbn.paper import CIFAR10, PLANS, Runs, TrainedNetworks, plans_of, run_plan

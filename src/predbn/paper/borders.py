@@ -1,7 +1,7 @@
 """The border study: what the border of the training crops changes, with networks that differ in nothing else.
 
 Each set of networks (`predbn train cifar10 --padding … --border …`) has results of its own in `border-<name>` beside
-the plans of the zoo's networks, made by `predbn paper run --plan methods --plan inside --networks …`. The claims on
+the plans of the zoo's networks, made by `predbn paper run --plan methods --networks …`. The claims on
 CIFAR-10 are checked on each set, as far as its plans were run. Sets without results are left out.
 """
 
@@ -19,8 +19,8 @@ from .plans.cifar10 import METHODS
 from .runs import Runs
 from .series import EVERY, PREDICTION, TRAIN, Over, paired
 
-BORDERS = {"zero-4": "4 pixels, black", "zero-2": "2 pixels, black", "reflect-4": "4 pixels, reflected"}
-"""The sets by the name of their folder, and what they are called."""
+BORDERS = {"zero-4": "4 pixels, black", "reflect-4": "4 pixels, reflected"}
+"""The sets beside the zoo's, whose border is 2 black pixels, by the name of their folder, and what they are called."""
 
 
 def border_runs(runs: Runs) -> dict[str, Runs]:

@@ -23,7 +23,7 @@ from predbn.models import Classifier, ModelError, load
 from .crops import border_of, crop_like_training
 from .networks import TrainedNetworks, load_eps_variants, missing_weights
 from .plans import CRITEO, IMAGENET, PLANS
-from .plans.cifar10 import ACTIVATIONS, ACTIVATIONS_BY_REFERENCE, CROPS, CROPS_CONTINUED, SINGLE_PRECISION
+from .plans.cifar10 import ACTIVATIONS, CROPS, CROPS_CONTINUED, SINGLE_PRECISION
 from .run_activations import run_activations
 from .run_criteo import run_criteo
 from .run_imagenet import run_imagenet
@@ -55,7 +55,7 @@ def run_plan(
     networks   for CIFAR-10, networks that were trained, in place of those of the zoo
     """
     plan = PLANS[name].version(quick)
-    if name not in (ACTIVATIONS, ACTIVATIONS_BY_REFERENCE, CROPS, CROPS_CONTINUED, SINGLE_PRECISION):
+    if name not in (ACTIVATIONS, CROPS, CROPS_CONTINUED, SINGLE_PRECISION):
         plan = replace(plan, precision=precision)  # type: ignore[arg-type]
     if images is not None:
         plan = replace(plan, images=images)
@@ -99,7 +99,7 @@ def _run_cifar10(
         in_memory = load_eps_variants(models)
     plan = replace(plan, models=models)
     options = {"engine": engine, "models": in_memory, "progress": progress}
-    if name in (ACTIVATIONS, ACTIVATIONS_BY_REFERENCE):
+    if name == ACTIVATIONS:
         run_activations(plan, out, **options)  # type: ignore[arg-type]
     else:
         data = _cropped(plan, name, in_memory) if name in (CROPS, CROPS_CONTINUED) else None

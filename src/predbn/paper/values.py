@@ -14,13 +14,12 @@ from predbn.common import NotMeasured, PaperError
 from predbn.report import metric_info
 
 from .claims import Finding, Measurement
-from .experiments.activations import histogram_distances, pooled_distances
+from .experiments.activations import pooled_distances
 from .networks import WITH_BATCH_NORM
 from .plans import PLANS
-from .plans.cifar10 import ACTIVATIONS, METHODS, SINGLE_PRECISION
+from .plans.cifar10 import METHODS, SINGLE_PRECISION
 from .plans.criteo import NETWORK
 from .plans.imagenet import LITE0, RESNET50
-from .run_activations import EIGENVALUES
 from .runs import Runs
 from .series import CLEAN, EVERY, SHIFTED, TRAIN, Series, Severities
 
@@ -94,15 +93,6 @@ class Values:
     def networks_inside(self) -> str:
         """The number of networks with batch norm whose activations were measured."""
         return _measured(lambda: str(pooled_distances(self._runs).index.unique("model").size))
-
-    def distance_from_whole_images(self, strategy: str) -> str:
-        """The same from the histograms of the plan `inside`, whose reference is whole images with stored statistics."""
-
-        def distance() -> str:
-            distances = histogram_distances(self._runs, ACTIVATIONS)[strategy].drop(list(EIGENVALUES), level="place")
-            return f"{distances.groupby('place').mean().mean():.3f}"
-
-        return _measured(distance)
 
     def half_precision(self, metric: str) -> str:
         """The largest difference between a split in half precision, as in the other plans, and in single precision."""

@@ -24,13 +24,13 @@ from ..claims import Measurement
 from ..experiment import Charts, FigureSpec, experiment
 from ..measurements import all_of, by_network, gains, mean
 from ..networks import WITH_BATCH_NORM
-from ..plans.cifar10 import ACTIVATIONS, ACTIVATIONS_BY_REFERENCE
+from ..plans.cifar10 import ACTIVATIONS
 from ..run_activations import EIGENVALUES, STORED_CHANNELS, TRAINING
 from ..runs import Runs
 from ..series import CLEAN, Over, Series, paired
 
-ACTIVATIONS_TRAIN = Series("train BN", ACTIVATIONS_BY_REFERENCE, "train")
-ACTIVATIONS_PREDICTION = Series("prediction BN", ACTIVATIONS_BY_REFERENCE, "batch")
+ACTIVATIONS_TRAIN = Series("train BN", ACTIVATIONS, "train")
+ACTIVATIONS_PREDICTION = Series("prediction BN", ACTIVATIONS, "batch")
 
 SPECTRUM_METRICS = ("spectrum_gap_crops", "logit_gap_crops")
 TAIL = 0.01
@@ -44,15 +44,15 @@ LOOKS = (
 
 
 @lru_cache(maxsize=8)
-def read_table(runs: Runs, name: str, plan: str = ACTIVATIONS_BY_REFERENCE) -> pd.DataFrame:
-    """A table of a plan for the networks with batch norm, with readable names in `label`."""
-    path = runs.plan_folder(plan) / f"{name}.parquet"
+def read_table(runs: Runs, name: str) -> pd.DataFrame:
+    """A table of the plan for the networks with batch norm, with readable names in `label`."""
+    path = runs.plan_folder(ACTIVATIONS) / f"{name}.parquet"
     if not path.is_file():
-        raise NotMeasured(f"{path.parent.parent} has no results of the plan {plan}, or these have no {name}")
+        raise NotMeasured(f"{path.parent.parent} has no results of the plan {ACTIVATIONS}, or these have no {name}")
     rows: pd.DataFrame = read_table_file(path).to_pandas()
     rows = rows[rows["model"].str.startswith(f"{WITH_BATCH_NORM}/")]
     if rows.empty:
-        raise NotMeasured(f"the results of the plan {plan} have no network with batch norm")
+        raise NotMeasured(f"the results of the plan {ACTIVATIONS} have no network with batch norm")
     labelled: pd.DataFrame = rows.assign(label=rows["series"].map(LABELS))
     return labelled
 
@@ -69,12 +69,12 @@ def pooled_distances(runs: Runs, reference: str = "crops") -> pd.DataFrame:
 
 
 @lru_cache(maxsize=8)
-def histogram_distances(runs: Runs, plan: str = ACTIVATIONS_BY_REFERENCE) -> pd.DataFrame:
+def histogram_distances(runs: Runs) -> pd.DataFrame:
     """The same from the stored histograms of one network: one row per layer and channel (only some are stored)."""
     from scipy.stats import wasserstein_distance  # here, because importing it takes most of a second
 
     distances = []
-    for (place, channel), group in read_table(runs, "histograms", plan).groupby(["place", "channel"]):
+    for (place, channel), group in read_table(runs, "histograms").groupby(["place", "channel"]):
         points = {series: (part["x"], part["density"]) for series, part in group.groupby("series")}
         x, density = points[TRAINING]
         centre = np.average(x, weights=density)
@@ -131,7 +131,7 @@ _LAYERS_CAPTION = (
 
 LAYER_DISTRIBUTIONS = experiment(
     "D1",
-    plans=(ACTIVATIONS_BY_REFERENCE, ACTIVATIONS),
+    plans=(ACTIVATIONS,),
     measures={
         1: all_of(
             _nearer_if_pooled,
@@ -178,7 +178,7 @@ def _spectrum(runs: Runs, place: str) -> FigureVariant:
 
 COVARIANCE_SPECTRA = experiment(
     "D3",
-    plans=(ACTIVATIONS_BY_REFERENCE,),
+    plans=(ACTIVATIONS,),
     measures={
         1: gains(ACTIVATIONS_PREDICTION, ACTIVATIONS_TRAIN, SPECTRUM_METRICS, name="gain of prediction BN"),
         2: _spectra_not_identical,
@@ -227,7 +227,7 @@ def _marginals_nearer(runs: Runs) -> list[Measurement]:
 
 DIMENSION_DISTRIBUTIONS = experiment(
     "D4",
-    plans=(ACTIVATIONS_BY_REFERENCE,),
+    plans=(ACTIVATIONS,),
     measures={1: _large_logits, 2: _marginals_nearer},
     figures=[
         FigureSpec(

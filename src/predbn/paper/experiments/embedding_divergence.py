@@ -16,7 +16,7 @@ from ..drawing import metric_figure
 from ..experiment import experiment
 from ..measurements import PLURALS, all_of, by_network, gains, mean, rank_correlation, share
 from ..networks import FIXUP, NORMALISED
-from ..plans.cifar10 import ACTIVATIONS_BY_REFERENCE, METHODS, NORMALISATIONS
+from ..plans.cifar10 import ACTIVATIONS, METHODS, NORMALISATIONS
 from ..runs import Runs
 from ..series import EVERY, PREDICTION, SHIFTED, TRAIN, Over, Series, Severities, paired
 from .activations import ACTIVATIONS_PREDICTION, ACTIVATIONS_TRAIN
@@ -32,9 +32,7 @@ Scheme = tuple[Series, Series]
 
 
 def _scheme(label: str, network: str, plan: str, strategy: str = "train") -> Scheme:
-    return Series(label, ACTIVATIONS_BY_REFERENCE, strategy, network=network), Series(
-        label, plan, strategy, network=network
-    )
+    return Series(label, ACTIVATIONS, strategy, network=network), Series(label, plan, strategy, network=network)
 
 
 WITHOUT_BATCH_NORM = [
@@ -115,7 +113,7 @@ def _scatter(metric: str, runs: Runs) -> FigureVariant:
 
 EMBEDDING_DIVERGENCE = experiment(
     "D2",
-    plans=(ACTIVATIONS_BY_REFERENCE, METHODS, NORMALISATIONS),
+    plans=(ACTIVATIONS, METHODS, NORMALISATIONS),
     measures={
         1: _correlates_with_scores,
         2: _near_zero,

@@ -13,7 +13,6 @@ import pandas as pd
 
 from predbn.report import HUES, FigureVariant, SeriesStyle, curves
 
-from ..borders import border_runs
 from ..claims import Measure, Measurement
 from ..drawing import metric_figure
 from ..experiment import FigureSpec, experiment
@@ -46,16 +45,6 @@ def _series(plan: str, network: str, eps: float, method: str = "vanilla") -> Ser
 def _gain(eps: float, metric: str, method: str = "vanilla", over: Over = "model", **options: Any) -> Measure:
     first, second = with_eps(eps, method), with_eps(TRAINING_EPS, method)
     return gains(first, second, (metric,), CLEAN, over=over, name=_name(eps), **options)
-
-
-def _on_sgd_networks(measure: Measure) -> Measure:
-    """On the networks that were trained with SGD, which are the more accurate ones, if these were measured."""
-
-    def of_the_set(runs: Runs) -> Sequence[Measurement]:
-        sgd = border_runs(runs)["zero-4"]
-        return measure(sgd if cifar10.EPS_AT_PREDICTION in sgd.measured else runs)
-
-    return of_the_set
 
 
 def _name(eps: float) -> str:
@@ -93,22 +82,20 @@ def _eps_figure(
     return metric_figure("eps", title, caption, draw, METRICS)
 
 
-_TWO_ORDERS = all_of(
-    _gain(LARGE_EPS, "ece"),
-    _gain(LARGE_EPS, "accuracy", bound=-COLLAPSE),
-    _gain(LARGE_EPS, "brier", bound=-MAINTAINED),
-    _gain(10 * LARGE_EPS, "accuracy", side="below", bound=-COLLAPSE),
-)
 _SHIFTED_LARGE_EPS = Series(f"eps {LARGE_EPS:g}", cifar10.STRATEGIES, f"batch[eps={LARGE_EPS}]")
 
 CIFAR10_EPS = experiment(
     "C5",
     plans=(cifar10.EPS_AT_PREDICTION, cifar10.STRATEGIES, cifar10.METHODS),
     measures={
-        1: _on_sgd_networks(_TWO_ORDERS),
+        1: all_of(
+            _gain(LARGE_EPS, "ece"),
+            _gain(LARGE_EPS, "accuracy", bound=-COLLAPSE),
+            _gain(LARGE_EPS, "brier", bound=-MAINTAINED),
+            _gain(10 * LARGE_EPS, "accuracy", side="below", bound=-COLLAPSE),
+        ),
         2: all_of(*(_gain(LARGE_EPS, metric, "ensemble", over="seed", side="below") for metric in METRICS)),
-        3: _on_sgd_networks(gains(_SHIFTED_LARGE_EPS, PREDICTION, ("ece",), name=f"{_name(LARGE_EPS)} under shift")),
-        4: _TWO_ORDERS,
+        3: gains(_SHIFTED_LARGE_EPS, PREDICTION, ("ece",), name=f"{_name(LARGE_EPS)} under shift"),
     },
     figures=[
         _eps_figure(

@@ -30,10 +30,8 @@ MIXTURES, MIXTURES_OF_LEVELS = "mixtures", "mixtures-levels"
 NORMALISATIONS = "normalisations"
 ONE_BN_LAYER = "one-layer"
 EPS_AT_PREDICTION = "eps"
-ACTIVATIONS = "inside"
+ACTIVATIONS = "inside-crops"
 """The plan that measures activations inside the networks (see `run_activations`) instead of predictions."""
-ACTIVATIONS_BY_REFERENCE = "inside-crops"
-"""The same for all networks with batch norm, on a part of the images."""
 CROPS, CROPS_CONTINUED = "crops", "crops-continued"
 """The plans on cropped test images, with a black border and with one that continues the image."""
 SINGLE_PRECISION = "single-precision"
@@ -139,12 +137,6 @@ CIFAR10_PLANS = add_plans(
     ),
     _plan(
         ACTIVATIONS,
-        "activations, embeddings and logits of one network of every kind on every split",
-        {"severities": (5,), "images": QUICK_IMAGES // 2},
-        models=_models(*(f"{network}/0" for network in (WITH_BATCH_NORM, *NORMALISED, FIXUP, ONE_LAYER))),
-    ),
-    _plan(
-        ACTIVATIONS_BY_REFERENCE,
         "activations of all networks with batch norm, and of one of every other kind, on a part of the images",
         {"severities": (5,), "images": QUICK_IMAGES // 2},
         models=_models(*(f"{network}/0" for network in (WITH_BATCH_NORM, *NORMALISED, FIXUP))) + _OTHER_SEEDS,
