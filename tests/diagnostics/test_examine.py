@@ -173,7 +173,8 @@ def test_few_classes_are_noted(model: nn.Module) -> None:
     images, labels = doctor_cases.gratings(1500, seed=9)
     examination = examine(model, doctor_cases.clean(), images[labels < 2])
     assert codes(examination) == [("shifted", "note"), ("few classes", "note")]
-    assert "predictions do not suffer" not in examination.findings[0].sentence
+    assert "suffer" not in examination.findings[0].sentence
+    assert examination.findings[0].remedy.startswith("Predictions of few classes do not show whether they suffer.")
     assert examination.verdict == "No problem found, but worth knowing: shifted, few classes."
 
 

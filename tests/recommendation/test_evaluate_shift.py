@@ -9,7 +9,8 @@ import torch
 import predbn
 from predbn.common import DataError, EvaluationError
 from predbn.data import ReferenceAndData, open_in_order
-from predbn.recommendation import evaluate_shift, real_shifts, recommendation_sentences
+from predbn.diagnostics import Examination, Finding
+from predbn.recommendation import evaluate_shift, real_shifts, recommendation_sentences, shift_run
 
 from . import colours
 
@@ -81,6 +82,12 @@ def test_without_labels_it_says_what_would_change_and_recommends_nothing(cameras
     changed = (predictions(None) != predictions("batch")).mean()
     assert f"batch in batches of 20 would predict {100 * changed:.1f} % of the 200 images" in str(found)
     assert set(found.results.frame["metric"][found.results.frame["corruption"] == "data"]) == {"confidence"}
+
+
+@pytest.mark.parametrize(("is_labelled", "said"), [(True, "It has shifted."), (False, "It has shifted. No harm seen.")])
+def test_what_predictions_seem_to_show_is_said_only_without_labels(is_labelled, said):
+    examination = Examination(1, [Finding("shifted", "note", (), "It has shifted.", "No harm seen.")])
+    assert shift_run._sentences(examination, is_labelled=is_labelled) == [said]
 
 
 def test_if_nothing_has_shifted_the_model_is_left_alone(cameras):

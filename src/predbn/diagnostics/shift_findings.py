@@ -37,12 +37,16 @@ def shift_findings(
         elif effect := _effect(reference, data):
             yield Finding("shifted", "problem", names, f"{sentence} {effect}", f"Use {_remedy(reference, data)}")
         elif _has_few_classes(reference, data):
-            sentence += " Whether the predictions suffer cannot be seen, because they are of few classes."
-            remedy = f"If the data holds all classes, the predictions have collapsed: use {_remedy(reference, data)}"
+            remedy = (
+                "Predictions of few classes do not show whether they suffer. If the data holds all classes, they have "
+                f"collapsed: use {_remedy(reference, data)}"
+            )
             yield Finding("shifted", "note", names, sentence, remedy)
         else:
-            sentence += " As far as can be seen without labels, the predictions do not suffer from it."
-            remedy = "Nothing has to be done; predbn evaluate measures whether a strategy helps, if you have labels."
+            remedy = (
+                "Judged without labels, the predictions do not suffer from it, so nothing has to be done; with labels, "
+                "predbn evaluate --reference measures whether a strategy helps."
+            )
             yield Finding("shifted", "note", names, sentence, remedy)
     if not is_broken and _has_few_classes(reference, data):
         yield Finding(
@@ -75,7 +79,10 @@ def _shift_sentence(shifted: Sequence[LayerExamination], rows: Sequence[LayerExa
 
 
 def _remedy(reference: PredictionPair, data: PredictionPair) -> str:
-    remedy = 'the statistics of the data: predbn.calibrate(model, reference), then predbn.adapt(model, "auto")'
+    remedy = (
+        "the statistics of the data: predbn.calibrate(model, reference), where reference holds batches of the "
+        'reference, then predbn.adapt(model, "auto")'
+    )
     if _has_few_classes(reference, data):
         return f"{remedy}."
     return f'{remedy}; or "prior" for small batches and "batch" for large ones with all classes.'

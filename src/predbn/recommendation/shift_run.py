@@ -22,7 +22,7 @@ from predbn.common import (
     write_text,
 )
 from predbn.data import ReferenceAndData
-from predbn.diagnostics import Examination, examine
+from predbn.diagnostics import Examination, Finding, examine
 from predbn.evaluation import Engine, InProcess, Job, Model, Plan, Results, evaluate
 from predbn.models import Classifier, ModelInfo, Preprocessing, match_channels
 
@@ -205,17 +205,21 @@ def _examine(job: Job, path: Path, progress: ProgressWithNote | None) -> list[st
     ]
     try:
         examination = examine(model, *sides)
-        sentences, details = _sentences(examination), examination.to_dict()
+        sentences, details = _sentences(examination, is_labelled=pair.data.is_labelled), examination.to_dict()
     except DiagnosticError as error:  # there may be too few pictures
         sentences, details = [f"The model was not examined. {error}"], {}
     write_json(path, {"sentences": sentences, **details})
     return sentences
 
 
-def _sentences(examination: Examination) -> list[str]:
-    """The findings in words. What to do about a shift is not said here, because strategies have been measured."""
+def _sentences(examination: Examination, *, is_labelled: bool) -> list[str]:
+    """The findings in words. What accuracy shows, and what to do about a shift, was measured if there are labels."""
+
+    def has_advice(finding: Finding) -> bool:
+        return finding.breaks_predictions or not (is_labelled or finding.is_problem)
+
     return [
-        f"{finding.sentence} {finding.remedy}" if finding.breaks_predictions else finding.sentence
+        f"{finding.sentence} {finding.remedy}" if has_advice(finding) else finding.sentence
         for finding in examination.findings
     ] or [examination.verdict]
 
