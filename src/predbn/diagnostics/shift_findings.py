@@ -14,6 +14,8 @@ MIN_SHIFT = 0.05
 """The data has shifted in a layer beyond so many standard deviations: with enough data everything is significant."""
 MIN_LOSS = 0.05
 """Predictions suffer from a shift if they carry less information by this share, and three standard errors."""
+MIN_ONE_CLASS = 0.95
+"""With this share of the predictions in one class, they have probably collapsed."""
 
 
 def shift_limit(noise: float) -> float:
@@ -49,15 +51,22 @@ def shift_findings(
             )
             yield Finding("shifted", "note", names, sentence, remedy)
     if not is_broken and _has_few_classes(reference, data):
-        yield Finding(
-            "few classes",
-            "note",
-            (),
-            f"The predictions on the data are of about {data.class_count():.1f} classes, those on the reference of "
-            f"{reference.class_count():.1f}: either the data really holds so few, which alone changes the statistics, "
-            "or the predictions have collapsed.",
-            'If it holds so few, do not use "batch" or "ema": predbn.AutoPredictor(model) tells classes from a shift.',
-        )
+        yield _few_classes_finding(reference, data)
+
+
+def _few_classes_finding(reference: PredictionPair, data: PredictionPair) -> Finding:
+    number, share = data.most_predicted()
+    is_one = share >= MIN_ONE_CLASS
+    predicted = f"class {number} in {share:.0%} of the cases" if is_one else f"about {data.class_count():.1f} classes"
+    return Finding(
+        "one class predicted" if is_one else "few classes",
+        "problem" if is_one else "note",
+        (),
+        f"The predictions on the data are of {predicted}, those on the reference of {reference.class_count():.1f} "
+        "classes: either the data really holds so few, which alone changes the statistics, or the predictions have "
+        "collapsed.",
+        'If it holds so few, do not use "batch" or "ema": predbn.AutoPredictor(model) tells classes from a shift.',
+    )
 
 
 def _shift_sentence(shifted: Sequence[LayerExamination], rows: Sequence[LayerExamination]) -> str:
