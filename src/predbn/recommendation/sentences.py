@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 
 from predbn.data import IMAGENET_SETS
-from predbn.evaluation import Results, Setting
+from predbn.evaluation import REFERENCE_SPLIT, Results, Setting
 from predbn.metrics import Interval
 
 from .corruptions import UnderCorruptions, has_corruptions, under_corruptions
@@ -107,18 +107,19 @@ def corruption_sentences(measured: UnderCorruptions) -> list[str]:
 
 
 def python_lines(shift: RealShift) -> list[str]:
-    """The two lines that do what is recommended; none if the model is left alone, or the results are in doubt."""
+    """The Python that does what is recommended; no lines if the model is left alone, or the results are in doubt."""
     recommendation = shift.recommendation
     if recommendation is None or recommendation.strategy == BASELINE or doubts_about_reference(shift):
         return []
     setting = Setting.parse(recommendation.strategy)
     options = "".join(f", {name}={value!r}" for name, value in setting.options.items())
-    first = "import predbn"
+    lines = ["import predbn  # model: your network"]
     if setting.strategy.calibration == "needed":
-        first = "predbn.calibrate(model, reference_loader)  # batches of the reference, without labels"
+        reference = shift.card["data"][REFERENCE_SPLIT.corruption]["name"]
+        lines.append(f"predbn.calibrate(model, loader)  # loader: batches of {reference}, as the model takes them")
     if setting.strategy.pass_count > 1:
-        return [first, f"model = predbn.AutoPredictor(model, passes={setting.strategy.pass_count}{options})"]
-    return [first, f'predbn.adapt(model, "{Setting(setting.strategy).short}"{options})']
+        return [*lines, f"model = predbn.AutoPredictor(model, passes={setting.strategy.pass_count}{options})"]
+    return [*lines, f'predbn.adapt(model, "{Setting(setting.strategy).short}"{options})']
 
 
 def _taken_as_clean(results: Results) -> list[str]:

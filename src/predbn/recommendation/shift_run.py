@@ -66,7 +66,7 @@ class ShiftResults:
         return [*(sentence for shift in self.shifts for sentence in real_shift_sentences(shift)), *self.findings]
 
     def python(self) -> str:
-        """The two lines of Python that do what is recommended; empty if the model is left alone."""
+        """The Python that does what is recommended to `model`; empty if the model is left alone."""
         return "\n".join(python_lines(self.shifts[0]))
 
     def changes(self) -> pd.DataFrame:
