@@ -226,6 +226,9 @@ def _sentences(examination: Examination, *, is_labelled: bool) -> list[str]:
 
 def _classifier(network: nn.Module, preprocessing: Preprocessing | None) -> Classifier:
     if preprocessing is None:
-        raise EvaluationError("give the preprocessing of the network too, as in Preprocessing((224, 224), mean, std).")
+        raise EvaluationError(
+            "give the preprocessing of the network too, as in Preprocessing((224, 224), mean, std), with mean and std "
+            "for pixels from 0 to 255."
+        )
     preprocessing, classes = match_channels("the model", network, preprocessing)
     return Classifier(network, ModelInfo("model", classes, preprocessing))
