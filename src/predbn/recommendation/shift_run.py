@@ -102,7 +102,10 @@ def shift_plan(
     orders: Sequence[str] | None = None,
     **options: Any,
 ) -> Plan:
-    """The plan for a real shift, with the strategies, batch sizes and order that are compared by default."""
+    """The plan for a real shift, with the strategies, batch sizes and order that are compared by default.
+
+    `reference` and `data` are folders, and `options` further fields of `Plan`.
+    """
     chosen = tuple(dict.fromkeys(("train", *(strategies or STRATEGIES))))
     return Plan(
         models=tuple(models),  # type: ignore[arg-type]
@@ -135,6 +138,7 @@ def evaluate_shift(
                    change. Both may be given in memory, as a `ReferenceAndData` instead of `reference`
     out            the folder for results; started again with the same arguments, it continues. By default nothing is
                    kept
+    device         "auto", "cpu" or "cuda"
     progress       False for silence, or a function (done, total, note)
     options        `strategies`, `batch_sizes`, `orders`, `methods`, `images`, `class_map`, `unlabelled` and further
                    fields of `Plan`
@@ -165,7 +169,10 @@ def run_shift(
     models: Mapping[str, Classifier] | None = None,
     progress: bool | ProgressWithNote = True,
 ) -> ShiftResults:
-    """Carry out the plan of a real shift, and examine the first model; `changes.csv` is written to `out` too."""
+    """Carry out the plan of a real shift, and examine the first model; `changes.csv` is written to `out` too.
+
+    `engine`, `data`, `models` and `progress` are those of `predbn.evaluation.evaluate`.
+    """
     engine = engine or InProcess()
     with showing_progress(progress, "evaluating") as report:
         results = evaluate(plan, out, engine=engine, data=data, models=models, progress=report)
