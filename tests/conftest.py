@@ -61,6 +61,14 @@ def _without_fsync() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _cache_of_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Decoded pictures are not left in the user's cache, nor read from it; processes that tests start inherit this."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PREDBN_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
 @pytest.fixture(autouse=True)
 def _deterministic() -> None:
     torch.manual_seed(0)

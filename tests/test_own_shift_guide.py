@@ -16,11 +16,18 @@ from .recommendation import colours
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = (ROOT / "docs" / "own-shift.md").read_text()
 MODEL = """
-from tests.recommendation.colours import network, preprocessing
+from torch import nn
+
+from predbn.models import Preprocessing
+from tests.recommendation.colours import network
+
+class Signed(nn.Sequential):
+    def forward(self, x):
+        return super().forward(0.5 * x + 0.5)
 
 def build():
-    made = network()
-    made.preprocessing = preprocessing()
+    made = Signed(network())
+    made.preprocessing = Preprocessing((28, 28), mean=(127.5,) * 3, std=(127.5,) * 3)
     return made
 """
 
@@ -38,7 +45,7 @@ def users_folder(tmp_path, monkeypatch):
     """What examples/digits.py makes, with pictures that take no time."""
     colours.write_folder(tmp_path / "oldcam", *colours.pictures(60))
     colours.write_folder(tmp_path / "newcam", *colours.pictures(120, shifted=True))
-    torch.save(colours.network().state_dict(), tmp_path / "weights.pt")
+    torch.save(torch.nn.Sequential(colours.network()).state_dict(), tmp_path / "weights.pt")
     (tmp_path / "digits_model.py").write_text(MODEL)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PREDBN_CACHE", str(tmp_path / "cache"))

@@ -173,8 +173,17 @@ def test_few_classes_are_noted(model: nn.Module) -> None:
     images, labels = doctor_cases.gratings(1500, seed=9)
     examination = examine(model, doctor_cases.clean(), images[labels < 2])
     assert codes(examination) == [("shifted", "note"), ("few classes", "note")]
-    assert "predictions do not suffer" not in examination.findings[0].sentence
+    assert "suffer" not in examination.findings[0].sentence
+    assert examination.findings[0].remedy.startswith("Predictions of few classes do not show whether they suffer.")
     assert examination.verdict == "No problem found, but worth knowing: shifted, few classes."
+
+
+def test_predictions_of_one_class_are_a_problem_that_the_verdict_names(model: nn.Module) -> None:
+    images, labels = doctor_cases.gratings(3000, seed=9)
+    examination = examine(model, doctor_cases.clean(), images[labels == 5])
+    assert codes(examination) == [("one class predicted", "problem"), ("shifted", "note")]
+    assert examination.verdict == "1 problem found: one class predicted."
+    assert "are of class 5 in 9" in examination.findings[0].sentence or "in 100%" in examination.findings[0].sentence
 
 
 def test_the_model_stays_as_it_is(model: nn.Module) -> None:

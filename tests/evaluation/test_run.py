@@ -119,10 +119,10 @@ def test_extending_a_plan_gives_the_tables_of_the_larger_plan(whole, tmp_path):
 @pytest.mark.parametrize(
     ("given", "other", "message"),
     [
-        ({"images": 60}, {}, "data.images 120, but this plan has 60"),
-        ({"bins": 15}, {}, "bins 10, but this plan has 15"),
-        ({}, {"models": {**MODELS, "t/1": tiny.classifier(5)}}, "models.t/1.sha256"),
-        ({}, {"data": sample("test").take(range(120, 240))}, "data.sha256.images"),
+        ({"images": 60}, {}, "number of images: 120 before, 60 now"),
+        ({"bins": 15}, {}, "bins: 10 before, 15 now"),
+        ({}, {"models": {**MODELS, "t/1": tiny.classifier(5)}}, "t/1 has other weights"),
+        ({}, {"data": sample("test").take(range(120, 240))}, "the data has changed"),
     ],
 )
 def test_results_of_another_context_are_not_added_to_a_folder(whole, given, other, message):
@@ -130,7 +130,7 @@ def test_results_of_another_context_are_not_added_to_a_folder(whole, given, othe
     with pytest.raises(EvaluationError) as error:
         evaluate(plan, whole, **{"data": DATA, "models": MODELS, **other})
     assert message in str(error.value)
-    assert "choose another --out" in str(error.value)
+    assert "choose another folder with --out" in str(error.value)
     assert tables(whole) == before
 
 

@@ -12,7 +12,7 @@ from predbn.models.preprocessing import CAFFE, SIGNED, Normalise
 from .networks import pictures
 
 colours = st.tuples(*[st.floats(-300, 300)] * 3)
-spreads = st.tuples(*[st.floats(0.1, 300)] * 3)
+spreads = st.tuples(*[st.floats(0.7, 300)] * 3)
 
 
 @given(mean=colours, std=spreads, channels=st.sampled_from(["rgb", "bgr"]), size=st.integers(1, 5))
@@ -71,6 +71,11 @@ def test_an_invalid_preprocessing(wrong):
     right = {"size": (32, 32), "mean": (0.0, 0.0, 0.0), "std": (1.0, 1.0, 1.0)}
     with pytest.raises(ModelError, match="must be"):
         Preprocessing(**{**right, **wrong})
+
+
+def test_mean_and_std_for_pixels_from_0_to_1_are_refused():
+    with pytest.raises(ModelError, match="for pixels from 0 to 1: multiply both by 255"):
+        Preprocessing((224, 224), (0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 
 
 def test_it_is_plain_data_for_cards_and_no_part_of_the_weights():

@@ -1,5 +1,7 @@
 """Recommendations under corruptions: from frames whose answer is known."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -69,6 +71,21 @@ def test_with_few_corruptions_the_interval_is_over_images():
     assert recommendation_sentences(results(frame, [hits("train", 20), hits("batch", 21)]))[0].startswith("Leave the")
 
 
+@pytest.mark.parametrize(
+    ("data", "corruptions", "is_said"),
+    [
+        ("new-camera", "corrupted on the fly", True),
+        ("imagenet:val", "corrupted on the fly", False),
+        ("mine-c", "as published", False),
+    ],
+)
+def test_it_says_that_a_folder_was_taken_as_clean(data, corruptions, is_said):
+    card = {"data": {"images": IMAGES, "corruptions": corruptions}, "plan": {"data": data}}
+    measured = replace(results(rows("train", 0.0) + rows("batch", 0.1)), card=card)
+    last = recommendation_sentences(measured)[-1]
+    assert last.startswith(f"{data} was taken as clean data") == ("--reference" in last) == is_said
+
+
 def test_settings_are_never_averaged():
     sorted_by_class = rows("train", 0.0, order="by_class") + rows("batch", -0.3, order="by_class")
     frame = rows("train", 0.0) + rows("batch", 0.1) + sorted_by_class + rows("batch", 0.5, batch_size=10)
@@ -86,4 +103,4 @@ def test_what_does_not_help_is_not_recommended():
 def test_there_is_always_a_last_word():
     assert "do not have train together with another" in recommendation_sentences(results(rows("batch", 0.1)))[0]
     clean = [row for row in rows("train", 0.0) + rows("batch", 0.1) if row["severity"] == 0]
-    assert "nothing here has shifted" in recommendation_sentences(results(clean))[0]
+    assert "no corruption was measured" in recommendation_sentences(results(clean))[0]

@@ -9,7 +9,8 @@ import torch
 import predbn
 from predbn.common import DataError, EvaluationError
 from predbn.data import ReferenceAndData, open_in_order
-from predbn.recommendation import evaluate_shift, real_shifts, recommendation_sentences
+from predbn.diagnostics import Examination, Finding
+from predbn.recommendation import evaluate_shift, real_shifts, recommendation_sentences, shift_run
 
 from . import colours
 
@@ -54,7 +55,7 @@ def test_with_labels_it_recommends_what_helps_and_says_by_how_much(cameras, tmp_
     assert first.startswith("Use batch in batches of 20: the accuracy on the new data rises from ")
     for value in (100 * before, 100 * after, 100 * gain.estimate, 100 * gain.low, 100 * gain.high):
         assert f"{value:.1f}" in first
-    assert found.python() == 'import predbn\npredbn.adapt(model, "batch")'
+    assert found.python() == 'import predbn  # model: your network\npredbn.adapt(model, "batch")'
     assert "The data has shifted" in " ".join(found.findings)
     by_name = {each.short: each for each in found.shift.strategies}
     assert by_name["batch"].agreement == pytest.approx((predictions(None) == predictions("batch")).mean())
@@ -63,6 +64,18 @@ def test_with_labels_it_recommends_what_helps_and_says_by_how_much(cameras, tmp_
     assert changes["file"].iloc[0].endswith(f"picture{changes['index'].iloc[0]}.png")
     assert set(changes["train"]) <= set(colours.CLASSES)
     assert json.loads((tmp_path / "run" / "examination.json").read_text())["sentences"] == found.findings
+
+
+@pytest.mark.parametrize("strategy", ["auto", "auto(passes=4)"])
+def test_the_python_of_a_calibrated_strategy_runs(cameras, strategy):
+    found = evaluate_shift(
+        colours.classifier(), cameras / "old", cameras / "new", **{**OPTIONS, "strategies": [strategy]}
+    )
+    assert "# loader: batches of old, as the model takes them" in found.python()
+    loader = torch.from_numpy(colours.pictures(120)[0]).permute(0, 3, 1, 2).split(20)
+    variables = {"model": colours.classifier(), "loader": loader}
+    exec(found.python(), variables)
+    assert variables["model"](loader[0]).shape == (20, 3)
 
 
 def test_started_again_it_computes_nothing_and_says_the_same(cameras, tmp_path, monkeypatch):
@@ -81,6 +94,12 @@ def test_without_labels_it_says_what_would_change_and_recommends_nothing(cameras
     changed = (predictions(None) != predictions("batch")).mean()
     assert f"batch in batches of 20 would predict {100 * changed:.1f} % of the 200 images" in str(found)
     assert set(found.results.frame["metric"][found.results.frame["corruption"] == "data"]) == {"confidence"}
+
+
+@pytest.mark.parametrize(("is_labelled", "said"), [(True, "It has shifted."), (False, "It has shifted. No harm seen.")])
+def test_what_predictions_seem_to_show_is_said_only_without_labels(is_labelled, said):
+    examination = Examination(1, [Finding("shifted", "note", (), "It has shifted.", "No harm seen.")])
+    assert shift_run._sentences(examination, is_labelled=is_labelled) == [said]
 
 
 def test_if_nothing_has_shifted_the_model_is_left_alone(cameras):

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+_PAUSE = 10.0
+"""Seconds between two lines in a log."""
 
 Progress = Callable[[int, int], object]
 """Called with how much is done and how much there is."""
@@ -42,8 +47,12 @@ def showing_progress(progress: bool | ProgressWithNote | None, what: str) -> Ite
 def progress_bar(console: Console, what: str, *, unit: str = "") -> Iterator[ProgressWithNote]:
     """A bar with counts, the time gone, the time left and a note; it disappears when the block ends.
 
-    It appears at the first call, so that work which turns out to be done already shows nothing.
+    It appears at the first call, so that work which turns out to be done already shows nothing. Where nothing can be
+    redrawn, as in a file or a pipe, the standard error gets a line every ten seconds instead.
     """
+    if not (console.quiet or console.is_interactive or console.is_jupyter):
+        yield _lines(what, unit)
+        return
     from rich.markup import escape
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
@@ -60,14 +69,32 @@ def progress_bar(console: Console, what: str, *, unit: str = "") -> Iterator[Pro
         task = bar.add_task("", total=None, visible=False, what=escape(what), counts="")
 
         def report(done: float, total: float | None, note: str = "", /) -> None:
-            counts = f"{int(done):,}" if total is None else f"{int(done):,}/{int(total):,}"
             bar.update(
                 task,
                 completed=done,
                 total=total,
                 description=escape(note),
-                counts=f"{counts} {unit}".rstrip(),
+                counts=_counts(done, total, unit),
                 visible=True,
             )
 
         yield report
+
+
+def _lines(what: str, unit: str) -> ProgressWithNote:
+    started = printed = time.monotonic()
+
+    def report(done: float, total: float | None, note: str = "", /) -> None:
+        nonlocal printed
+        now = time.monotonic()
+        if now - printed >= _PAUSE:
+            printed = now
+            parts = [_counts(done, total, unit), f"{now - started:.0f} s", *([note] if note else [])]
+            print(f"{what}: {', '.join(parts)}", file=sys.stderr, flush=True)
+
+    return report
+
+
+def _counts(done: float, total: float | None, unit: str) -> str:
+    counts = f"{int(done):,}" if total is None else f"{int(done):,}/{int(total):,}"
+    return f"{counts} {unit}".rstrip()

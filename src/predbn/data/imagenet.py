@@ -38,10 +38,11 @@ def imagenet(
     images: int | None = None,
     progress: Progress | None = None,
 ) -> Images:
-    """One of the sets, from the folder that holds its class folders.
+    """One of the sets ("imagenet", "imagenet-v2", "imagenet-a", "imagenet-r"), from the folder of its class folders.
 
     The pictures are decoded, resized and cropped as in `from_folder`, or read from the cache. A model says what it
     needs in `preprocessing.crop`; the default is right for most models of 224 × 224 pixels.
+    `images` and `progress` as in `from_folder`.
     """
     listing = list_imagenet(root, which)
     if which == "imagenet-v2":

@@ -36,14 +36,17 @@ class ShiftedDataset(Protocol):
     def batches(
         self, name: str, severity: int, size: int, *, order: Order | None = None, device: Device | None = None
     ) -> Iterator[ImageBatch]:
-        """Batches of at most `size` images of one split, in an order of positions or from first to last."""
+        """Batches of at most `size` images of one split, in an order of positions or from first to last.
+
+        `name` and `severity` are those of the corruption; batches are made on the `device`.
+        """
 
 
 class Corrupted:
     """Clean images that are corrupted on the fly, on the requested device.
 
-    The random draws depend on the `index` of each image in the clean set, so that a split does not depend on the batch
-    size, the order, or which part of the images is used.
+    The random draws depend on the `seed` and on the `index` of each image in the clean set, so that a split does not
+    depend on the batch size, the order, or which part of the images is used.
     """
 
     def __init__(self, clean: Images, *, seed: int = 0) -> None:

@@ -13,6 +13,7 @@ from .finding import Finding
 class LayerExamination:
     """The distances between the statistics of a layer, each as `predbn.norm.distance`; None if not measured.
 
+    depth             the position of the layer in the order of the calls, from 1
     fit               from the stored statistics to those of the reference, in stored standard deviations
     shift             from the reference to the data, in standard deviations of the reference, with the stored
                       statistics; with those of the batch if the stored ones are wrong

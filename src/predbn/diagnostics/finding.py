@@ -17,9 +17,10 @@ _MAX_NAMED = 3
 class Finding:
     """What is wrong, in one sentence, and what to do about it, in another.
 
-    code     a short name that stays the same, for programs, such as "stale"
-    layers   the batch norm layers that it is about: in the order of the calls if data was given, otherwise in the order
-             of registration; empty if it is about the data as a whole
+    code      a short name that stays the same, for programs, such as "stale"
+    severity  "problem" or "note"
+    layers    the batch norm layers that it is about: in the order of the calls if data was given, otherwise in the
+              order of registration; empty if it is about the data as a whole
     """
 
     code: str

@@ -66,9 +66,16 @@ class PredictionPair:
 
     def class_count(self) -> float:
         """The effective number of classes predicted with stored statistics: e to the entropy of their shares."""
+        return float(torch.special.entr(self._class_shares()).sum().exp())
+
+    def most_predicted(self) -> tuple[int, float]:
+        """The class that is predicted most often with stored statistics, and its share."""
+        share, number = self._class_shares().max(0)
+        return int(number), float(share)
+
+    def _class_shares(self) -> Tensor:
         predicted = torch.cat(self._stored)
-        shares = torch.bincount(predicted.argmax(1), minlength=predicted.shape[1]).double() / len(predicted)
-        return float(torch.special.entr(shares).sum().exp())
+        return torch.bincount(predicted.argmax(1), minlength=predicted.shape[1]).double() / len(predicted)
 
     def to_dict(self) -> dict[str, float]:
         """Both predictions in numbers, ready for JSON; empty if the outputs are not class scores."""

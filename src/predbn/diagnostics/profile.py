@@ -99,9 +99,10 @@ def profiles(
     moved to the model's device. The model is left exactly as it was, even after an error. Nothing synchronises with a
     GPU before a result is read.
 
-    like      keep histograms, over the bins of this profile, or over `bins` of its ranges if it has none
-    outputs   record the outputs of all batch norm layers, or of none, which is faster
-    options   for `predbn.adapt`, such as `layers` or `eps`; not for "train", which the others are compared with
+    strategies  as `predbn.adapt` takes them
+    like        keep histograms, over the bins of this profile, or over `bins` of its ranges if it has none
+    outputs     record the outputs of all batch norm layers, or of none, which is faster
+    options     for `predbn.adapt`, such as `layers` or `eps`; not for "train", which the others are compared with
     """
     recorders: dict[str, ActivationRecorder] = {}
     for strategy in strategies:

@@ -14,6 +14,8 @@ MIN_SHIFT = 0.05
 """The data has shifted in a layer beyond so many standard deviations: with enough data everything is significant."""
 MIN_LOSS = 0.05
 """Predictions suffer from a shift if they carry less information by this share, and three standard errors."""
+MIN_ONE_CLASS = 0.95
+"""With this share of the predictions in one class, they have probably collapsed."""
 
 
 def shift_limit(noise: float) -> float:
@@ -37,23 +39,34 @@ def shift_findings(
         elif effect := _effect(reference, data):
             yield Finding("shifted", "problem", names, f"{sentence} {effect}", f"Use {_remedy(reference, data)}")
         elif _has_few_classes(reference, data):
-            sentence += " Whether the predictions suffer cannot be seen, because they are of few classes."
-            remedy = f"If the data holds all classes, the predictions have collapsed: use {_remedy(reference, data)}"
+            remedy = (
+                "Predictions of few classes do not show whether they suffer. If the data holds all classes, they have "
+                f"collapsed: use {_remedy(reference, data)}"
+            )
             yield Finding("shifted", "note", names, sentence, remedy)
         else:
-            sentence += " As far as can be seen without labels, the predictions do not suffer from it."
-            remedy = "Nothing has to be done; predbn evaluate measures whether a strategy helps, if you have labels."
+            remedy = (
+                "Judged without labels, the predictions do not suffer from it, so nothing has to be done; with labels, "
+                "predbn evaluate --reference measures whether a strategy helps."
+            )
             yield Finding("shifted", "note", names, sentence, remedy)
     if not is_broken and _has_few_classes(reference, data):
-        yield Finding(
-            "few classes",
-            "note",
-            (),
-            f"The predictions on the data are of about {data.class_count():.1f} classes, those on the reference of "
-            f"{reference.class_count():.1f}: either the data really holds so few, which alone changes the statistics, "
-            "or the predictions have collapsed.",
-            'If it holds so few, do not use "batch" or "ema": predbn.AutoPredictor(model) tells classes from a shift.',
-        )
+        yield _few_classes_finding(reference, data)
+
+
+def _few_classes_finding(reference: PredictionPair, data: PredictionPair) -> Finding:
+    number, share = data.most_predicted()
+    is_one = share >= MIN_ONE_CLASS
+    predicted = f"class {number} in {share:.0%} of the cases" if is_one else f"about {data.class_count():.1f} classes"
+    return Finding(
+        "one class predicted" if is_one else "few classes",
+        "problem" if is_one else "note",
+        (),
+        f"The predictions on the data are of {predicted}, those on the reference of {reference.class_count():.1f} "
+        "classes: either the data really holds so few, which alone changes the statistics, or the predictions have "
+        "collapsed.",
+        'If it holds so few, do not use "batch" or "ema": predbn.AutoPredictor(model) tells classes from a shift.',
+    )
 
 
 def _shift_sentence(shifted: Sequence[LayerExamination], rows: Sequence[LayerExamination]) -> str:
@@ -75,7 +88,10 @@ def _shift_sentence(shifted: Sequence[LayerExamination], rows: Sequence[LayerExa
 
 
 def _remedy(reference: PredictionPair, data: PredictionPair) -> str:
-    remedy = 'the statistics of the data: predbn.calibrate(model, reference), then predbn.adapt(model, "auto")'
+    remedy = (
+        "the statistics of the data: predbn.calibrate(model, reference), where reference holds batches of the "
+        'reference, then predbn.adapt(model, "auto")'
+    )
     if _has_few_classes(reference, data):
         return f"{remedy}."
     return f'{remedy}; or "prior" for small batches and "batch" for large ones with all classes.'

@@ -65,7 +65,8 @@ def check_same(folder: str, before: Mapping[str, Any], now: Mapping[str, Any]) -
                 f"{folder} has a card.json that does not state {name}: restore it, or choose another --out."
             )
         raise EvaluationError(
-            f"{folder} has results with {name} {_short(old)}, but this plan has {_short(new)}: choose another --out."
+            f"{folder} has the results of another evaluation ({_difference(name, old, new)}): choose another folder "
+            f"with --out, or delete {folder} to start again."
         )
 
 
@@ -84,6 +85,16 @@ def _differences(before: Any, now: Any, name: str = "") -> Iterator[tuple[str, A
     for key in now:
         if key != "card":
             yield from _differences(before.get(key), now[key], f"{name}.{key}" if name else key)
+
+
+def _difference(name: str, old: Any, new: Any) -> str:
+    """One of `_differences` in words."""
+    part, _, rest = name.partition(".")
+    if "sha256" in rest:
+        return f"{rest.removesuffix('.sha256')} has other weights" if part == "models" else f"the {part} has changed"
+    words = {"data.name": "data", "data.images": "number of images", "data.rows": "number of rows"}
+    what = rest if part == "models" else words.get(name, name)
+    return f"{what}: {_short(old)} before, {_short(new)} now"
 
 
 def _short(value: Any) -> str:

@@ -26,7 +26,7 @@ class Engine(Protocol):
 
 
 class InProcess:
-    """Computes one unit after another in this process, on the CPU or on one GPU."""
+    """Computes one unit after another in this process, on the `device`: "cpu", "cuda", "cuda:1" or "auto"."""
 
     def __init__(self, device: str = "cpu") -> None:
         self.device = str(parse_device(device))

@@ -66,7 +66,7 @@ class Plan:
     """models × methods × strategies × splits × prediction batch sizes × stream orders × seeds.
 
     `models` are references or `Model`s; a pattern is measured member by member and as an ensemble. The other fields
-    are documented where they are declared.
+    are the options of `predbn evaluate`, and are described there.
 
     Orders are shuffled by default because many data sets are stored class by class, and the statistics of a batch of
     one class are those of that class.

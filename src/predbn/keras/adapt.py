@@ -24,6 +24,7 @@ def adapt(model: M, strategy: str | Strategy = "batch", *, layers: str | Iterabl
     """Make the batch norm layers of a Keras model use the statistics of the batch being predicted.
 
     strategy   "batch", or "prior" with N=…; the others need PyTorch
+    arguments  of the strategy
     layers     which layers, by name: "all", "first", "last", or patterns such as "conv5_*"
 
     Returns the model itself. With training=True it works as before; otherwise moving statistics never change.

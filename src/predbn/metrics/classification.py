@@ -13,7 +13,10 @@ _SQUARE_BITS = 52
 
 
 def accuracy(probabilities: Tensor, labels: Tensor, *, top: int = 1) -> Tensor:
-    """The share of examples whose label is among the `top` most probable classes."""
+    """The share of examples whose label is among the `top` most probable classes.
+
+    Here and below `probabilities` are [N, classes] and `labels` int64 [N].
+    """
     check_positive("top", top)
     return (ranks(*prepare_inputs(probabilities, labels)) < top).double().mean()
 
@@ -30,7 +33,7 @@ def ranks(probabilities: Tensor, labels: Tensor) -> Tensor:
 
 
 def nll(probabilities: Tensor, labels: Tensor) -> Tensor:
-    """The negative log-likelihood −ln p_y in nats; infinite if a label has probability 0.
+    """The negative log-likelihood −ln p_y in nats; infinite if a label has probability 0 (arguments as for `accuracy`).
 
     For logits use `torch.nn.functional.cross_entropy`, which stays finite where the softmax rounds to 0.
     """

@@ -51,6 +51,7 @@ def load(
 
     `weights`, a file with a state dict, is for your own functions. `preprocessing` is for them too, and for timm's
     models if it should differ from what timm states. A function that returns a Classifier has its own preprocessing.
+    The model is moved to the `device`; by default it stays on the CPU.
     """
     model = open_model(reference, weights=weights, preprocessing=preprocessing, device=device)
     if not isinstance(model, Classifier):
@@ -65,7 +66,7 @@ def open_model(
     preprocessing: Preprocessing | None = None,
     device: torch.device | str | None = None,
 ) -> AnyModel:
-    """The model of a reference, whether it takes images or rows."""
+    """The model of a reference, whether it takes images or rows; the arguments are those of `load`."""
     kind, _, name = reference.partition(":")
     if not kind or not name:
         raise ModelError(

@@ -13,6 +13,9 @@ from torch import Tensor, nn
 from predbn.common import ModelError
 from predbn.data import ResizeCrop, resize_crop
 
+_MAX_SCALED_STD = 0.6
+"""No network divides pixels from 0 to 255 by so little: such a std is for pixels from 0 to 1."""
+
 
 @dataclass(frozen=True)
 class Preprocessing:
@@ -40,7 +43,11 @@ class Preprocessing:
             raise ModelError(f"The mean {self.mean} and std {self.std} must have one number for each channel.")
         if not all(math.isfinite(m) and 0 < s < math.inf for m, s in zip(self.mean, self.std, strict=True)):
             raise ModelError(f"The mean {self.mean} and std {self.std} must be finite, and std greater than 0.")
-
+        if max(self.std) <= _MAX_SCALED_STD and max(self.mean) <= 1 and not self.floats:
+            raise ModelError(
+                f"Expected mean and std for pixels from 0 to 255, but {self.mean} and {self.std} are for pixels from 0 "
+                "to 1: multiply both by 255."
+            )
         if self.resize is not None and not (_are_numbers((self.resize,), 1, Integral) and self.resize >= 1):
             raise ModelError(f"The resized side {self.resize!r} must be an int of at least 1.")
         if self.channels not in ("rgb", "bgr"):

@@ -122,12 +122,15 @@ class ResNet(nn.Module):
 
 
 def resnet20(norm: str = "batch", *, eps: float = 1e-3, classes: int = 10) -> ResNet:
-    """ResNet-20 v1 for 32×32 images: 3 stages of 3 blocks with 16, 32 and 64 channels, 0.27 M parameters."""
+    """ResNet-20 v1 for 32×32 images: 3 stages of 3 blocks with 16, 32 and 64 channels, 0.27 M parameters.
+
+    `norm` is one of `NORMALISATIONS`, such as "batch" or "group", and `eps` that of its layers.
+    """
     return ResNet((3, 3, 3), (16, 32, 64), classes=classes, norm=norm, eps=eps)
 
 
 def resnet50(norm: str = "batch", *, eps: float = 1e-3, classes: int = 1000) -> ResNet:
-    """ResNet-50 v1 for 224×224 images, 25.6 M parameters."""
+    """ResNet-50 v1 for 224×224 images, 25.6 M parameters; `norm` and `eps` as in `resnet20`."""
     return ResNet(
         (3, 4, 6, 3), (64, 128, 256, 512), classes=classes, norm=norm, eps=eps, bottleneck=True, imagenet_stem=True
     )

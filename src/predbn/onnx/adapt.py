@@ -44,6 +44,7 @@ def adapt(
 ) -> Description:
     """Write a copy of an ONNX file whose batch norm layers use the statistics of the batch being predicted.
 
+    path, out      the file to read, and the file to write
     strategy       "batch", "prior" (with N=…), "auto", or "ema" and "frozen", whose state is an input and an output
     loader         unlabelled source data, for `auto` (optional, but better) and for convolutions into which batch norm
                    was folded: batches as arrays or tensors, tuples that begin with one for each input of the model, or
@@ -52,6 +53,8 @@ def adapt(
     layers         which layers, by the names of their nodes: "all", "first", "last", or patterns such as "*layer4*"
     convolutions   whether to insert statistics behind convolutions with a bias (see `layers.py`); by default if the
                    file has no BatchNormalization node and there is a loader
+    progress       called with (batches done, 0), since their number is unknown
+    arguments      of the strategy, such as N=16
 
     Predictions equal those of `predbn.adapt` in PyTorch with the same strategy. The file is written atomically. Returns
     a description of the changes.

@@ -100,7 +100,13 @@ def recommend(
     reference_groups: Groups | None = None,
     level: float = 0.95,
 ) -> Recommendation:
-    """Apply the rule. `groups` says which examples or splits are not independent (`predbn.metrics.paired`)."""
+    """Apply the rule.
+
+    baseline          the candidate `train`, with which each of the `others` is compared
+    groups            which examples or splits are not independent (`predbn.metrics.paired`); by default all are
+    reference_groups  the same for the scores on the reference
+    level             the probability with which all intervals hold
+    """
     metrics = [name for name in METRICS if name in baseline.scores]
     if not others or not metrics:
         raise EvaluationError(f"a recommendation needs {BASELINE} and another strategy, measured on the same data.")

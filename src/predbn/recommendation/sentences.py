@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from predbn.evaluation import Results, Setting
+from predbn.data import IMAGENET_SETS
+from predbn.evaluation import REFERENCE_SPLIT, Results, Setting
 from predbn.metrics import Interval
 
 from .corruptions import UnderCorruptions, has_corruptions, under_corruptions
@@ -34,10 +35,10 @@ def recommendation_sentences(results: Results) -> list[str]:
     if not has_corruptions(results):
         return [
             *doubts,
-            "Nothing is recommended, since nothing here has shifted; for data that has really shifted, name images "
-            "that the model knows with --reference.",
+            "Nothing is recommended, since the data was taken as clean and no corruption was measured; for data that "
+            "has really shifted, name images that the model knows with --reference.",
         ]
-    return [*doubts, *corruption_sentences(under_corruptions(results))]
+    return [*doubts, *corruption_sentences(under_corruptions(results)), *_taken_as_clean(results)]
 
 
 def real_shift_sentences(shift: RealShift) -> list[str]:
@@ -62,10 +63,10 @@ def _comparison_sentences(shift: RealShift) -> list[str]:
     sentences += _reasons(recommendation)
     if recommendation.chosen is not None:
         sentences += _on_reference(recommendation.chosen, "the reference")
-    sizes = len({strategy.batch_size for strategy in shift.strategies[1:]})
+    sizes, count = len({strategy.batch_size for strategy in shift.strategies[1:]}), len(recommendation.comparisons)
     sentences.append(
         f"These are simultaneous {100 * recommendation.level:.0f} % intervals over {shift.pictures:,} images, for "
-        f"{len(recommendation.comparisons)} comparisons with {BASELINE}"
+        f"{count} comparison{'s' if count > 1 else ''} with {BASELINE}"
         f"{f' at {sizes} batch sizes' if sizes > 1 else ''}; the images of a batch are one group."
     )
     sentences += _class_order(shift)
@@ -106,18 +107,31 @@ def corruption_sentences(measured: UnderCorruptions) -> list[str]:
 
 
 def python_lines(shift: RealShift) -> list[str]:
-    """The two lines that do what is recommended; none if the model is left alone, or the results are in doubt."""
+    """The Python that does what is recommended; no lines if the model is left alone, or the results are in doubt."""
     recommendation = shift.recommendation
     if recommendation is None or recommendation.strategy == BASELINE or doubts_about_reference(shift):
         return []
     setting = Setting.parse(recommendation.strategy)
     options = "".join(f", {name}={value!r}" for name, value in setting.options.items())
-    first = "import predbn"
+    lines = ["import predbn  # model: your network"]
     if setting.strategy.calibration == "needed":
-        first = "predbn.calibrate(model, reference_loader)  # batches of the reference, without labels"
+        reference = shift.card["data"][REFERENCE_SPLIT.corruption]["name"]
+        lines.append(f"predbn.calibrate(model, loader)  # loader: batches of {reference}, as the model takes them")
     if setting.strategy.pass_count > 1:
-        return [first, f"model = predbn.AutoPredictor(model, passes={setting.strategy.pass_count}{options})"]
-    return [first, f'predbn.adapt(model, "{Setting(setting.strategy).short}"{options})']
+        return [*lines, f"model = predbn.AutoPredictor(model, passes={setting.strategy.pass_count}{options})"]
+    return [*lines, f'predbn.adapt(model, "{Setting(setting.strategy).short}"{options})']
+
+
+def _taken_as_clean(results: Results) -> list[str]:
+    """What was corrupted, if it may have shifted itself: data of the user's own."""
+    data = str(results.card.get("plan", {}).get("data", "sample"))
+    is_published = data.partition(":")[0] in ("sample", "cifar10", *IMAGENET_SETS)
+    if is_published or results.card["data"].get("corruptions") != "corrupted on the fly":
+        return []
+    return [
+        f"{data} was taken as clean data, and the corruptions were applied to it; if it has shifted itself, "
+        "--reference FOLDER compares it with data that the model was made for."
+    ]
 
 
 def _answer(recommendation: Recommendation, value: _Value, where: str, accuracy: str = "accuracy") -> str:

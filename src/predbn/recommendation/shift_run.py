@@ -22,7 +22,7 @@ from predbn.common import (
     write_text,
 )
 from predbn.data import ReferenceAndData
-from predbn.diagnostics import Examination, examine
+from predbn.diagnostics import Examination, Finding, examine
 from predbn.evaluation import Engine, InProcess, Job, Model, Plan, Results, evaluate
 from predbn.models import Classifier, ModelInfo, Preprocessing, match_channels
 
@@ -66,7 +66,7 @@ class ShiftResults:
         return [*(sentence for shift in self.shifts for sentence in real_shift_sentences(shift)), *self.findings]
 
     def python(self) -> str:
-        """The two lines of Python that do what is recommended; empty if the model is left alone."""
+        """The Python that does what is recommended to `model`; empty if the model is left alone."""
         return "\n".join(python_lines(self.shifts[0]))
 
     def changes(self) -> pd.DataFrame:
@@ -102,7 +102,10 @@ def shift_plan(
     orders: Sequence[str] | None = None,
     **options: Any,
 ) -> Plan:
-    """The plan for a real shift, with the strategies, batch sizes and order that are compared by default."""
+    """The plan for a real shift, with the strategies, batch sizes and order that are compared by default.
+
+    `reference` and `data` are folders, and `options` further fields of `Plan`.
+    """
     chosen = tuple(dict.fromkeys(("train", *(strategies or STRATEGIES))))
     return Plan(
         models=tuple(models),  # type: ignore[arg-type]
@@ -135,6 +138,7 @@ def evaluate_shift(
                    change. Both may be given in memory, as a `ReferenceAndData` instead of `reference`
     out            the folder for results; started again with the same arguments, it continues. By default nothing is
                    kept
+    device         "auto", "cpu" or "cuda"
     progress       False for silence, or a function (done, total, note)
     options        `strategies`, `batch_sizes`, `orders`, `methods`, `images`, `class_map`, `unlabelled` and further
                    fields of `Plan`
@@ -165,7 +169,10 @@ def run_shift(
     models: Mapping[str, Classifier] | None = None,
     progress: bool | ProgressWithNote = True,
 ) -> ShiftResults:
-    """Carry out the plan of a real shift, and examine the first model; `changes.csv` is written to `out` too."""
+    """Carry out the plan of a real shift, and examine the first model; `changes.csv` is written to `out` too.
+
+    `engine`, `data`, `models` and `progress` are those of `predbn.evaluation.evaluate`.
+    """
     engine = engine or InProcess()
     with showing_progress(progress, "evaluating") as report:
         results = evaluate(plan, out, engine=engine, data=data, models=models, progress=report)
@@ -205,23 +212,30 @@ def _examine(job: Job, path: Path, progress: ProgressWithNote | None) -> list[st
     ]
     try:
         examination = examine(model, *sides)
-        sentences, details = _sentences(examination), examination.to_dict()
+        sentences, details = _sentences(examination, is_labelled=pair.data.is_labelled), examination.to_dict()
     except DiagnosticError as error:  # there may be too few pictures
         sentences, details = [f"The model was not examined. {error}"], {}
     write_json(path, {"sentences": sentences, **details})
     return sentences
 
 
-def _sentences(examination: Examination) -> list[str]:
-    """The findings in words. What to do about a shift is not said here, because strategies have been measured."""
+def _sentences(examination: Examination, *, is_labelled: bool) -> list[str]:
+    """The findings in words. What accuracy shows, and what to do about a shift, was measured if there are labels."""
+
+    def has_advice(finding: Finding) -> bool:
+        return finding.breaks_predictions or not (is_labelled or finding.is_problem)
+
     return [
-        f"{finding.sentence} {finding.remedy}" if finding.breaks_predictions else finding.sentence
+        f"{finding.sentence} {finding.remedy}" if has_advice(finding) else finding.sentence
         for finding in examination.findings
     ] or [examination.verdict]
 
 
 def _classifier(network: nn.Module, preprocessing: Preprocessing | None) -> Classifier:
     if preprocessing is None:
-        raise EvaluationError("give the preprocessing of the network too, as in Preprocessing((224, 224), mean, std).")
+        raise EvaluationError(
+            "give the preprocessing of the network too, as in Preprocessing((224, 224), mean, std), with mean and std "
+            "for pixels from 0 to 255."
+        )
     preprocessing, classes = match_channels("the model", network, preprocessing)
     return Classifier(network, ModelInfo("model", classes, preprocessing))

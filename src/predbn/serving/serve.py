@@ -38,9 +38,11 @@ def serve(
 ) -> None:
     """Serve a model over HTTP until Ctrl-C or SIGTERM.
 
+    strategy      as `predbn.adapt` takes it
     calibration   a file of `save_calibration`; not needed if the model is calibrated already
     example       a batch of inputs, for a model that is not a `predbn.models.Classifier`
     labels        the names of the classes
+    log_level     "debug", "info", "warning" or "error"
     engine        "in-process", or "ray" for replicas on the nodes of a Ray cluster
     replicas      number of replicas; each takes a core, or a GPU if the model is on one
     address       of the Ray cluster: "auto" (the one that this machine belongs to), "host:port", or "local" to start

@@ -33,6 +33,8 @@ def corrupt(
 ) -> Batch:
     """Apply one corruption at one severity to a batch.
 
+    `name` is one of `names("all")`, or registered.
+
     `images` is a uint8 array NHWC or a uint8 tensor NCHW on any device, with any number of channels; the result has the
     same type, layout and device. Corruptions that mix colours see a grey image as RGB with three equal channels, and
     make the result grey again; for other numbers of channels they are not defined.

@@ -30,6 +30,7 @@ def mix(images: Batch, kinds: Sequence[tuple[str, int]], *, seed: int, index: In
     """Apply one of the kinds (name, severity) to each image, all equally likely; also return which, int64 [N].
 
     Under its kind an image looks exactly as `corrupt` makes it look, so that a mixture can be taken apart again.
+    `images`, `seed` and `index` are those of `corrupt`.
     """
     if not kinds:
         raise ShiftError("kinds is empty, but a mixture needs at least one (name, severity).")

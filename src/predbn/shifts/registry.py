@@ -87,6 +87,8 @@ def register(
 ) -> Callable[[Function], Function]:
     """Enter a corruption in the table.
 
+    `name` is what it is called everywhere, and `family` the group it is shown in, such as "blur" or "noise".
+
     `cifar` and `imagenet` are the constants of the five severities in CIFAR-10-C and ImageNet-C, for small and for
     large images; without the latter, those of `cifar` are used for both.
 
@@ -114,7 +116,8 @@ def register(
 def names(which: Literal["standard", "extra", "all", "own"] = "standard") -> tuple[str, ...]:
     """The corruptions of a set, in the order of the published benchmark.
 
-    "all" are the 19 of the benchmark; "own" are those that others have registered, in the order of registration.
+    With `which` "standard" these are the 15 that the benchmark is scored on, and with "extra" the 4 others; "all" are
+    both; "own" are those that others have registered, in the order of registration.
     """
     load_plugins()
     published = STANDARD + EXTRA
