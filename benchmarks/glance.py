@@ -80,7 +80,7 @@ def markdown() -> str:
     is_clean, is_mixed = table["shift"] == "clean", table["order"] == "mixed"
     lines = []
     for label, chosen in (
-        ("ResNet-20, CIFAR-10", is_clean & is_mixed),
+        ("ResNet-20, clean CIFAR-10", is_clean & is_mixed),
         ("19 corruptions", ~is_clean & is_mixed),
         ("and sorted by class", ~is_clean & ~is_mixed),
     ):

@@ -33,7 +33,7 @@ from predbn.common import AdaptationError
 from predbn.norm import predictor
 from regret_cases import natural, split
 from regret_cases.orders import Rows, batches
-from regret_cases.subjects import Labelled, Subject, cases, small
+from regret_cases.subjects import Subject, cases, small
 
 STRATEGIES = ("prior(N=64)", "auto", "auto(passes=4)", "auto_stream")
 BASELINES = ("train", "batch")
@@ -59,7 +59,6 @@ def measure(
     if not planned:
         return []
     data, rows = subject.sets[title](), list[Row]()
-    plain = _plain(calibrated, data)
     for case in planned:
         if case.batch_size > len(data.classes):
             continue
@@ -69,21 +68,10 @@ def measure(
         indices = torch.from_numpy(np.concatenate(chosen))
         scores: dict[str, float | None] = {}
         for spec in (*BASELINES, *specs):
-            if spec == "train":
-                # The prediction of an example does not depend on its batch.
-                scores[spec] = round(data.score(plain[indices], data.labels[indices]), 3)
-                continue
             outputs = _outputs(calibrated, spec, data.inputs, chosen)
             scores[spec] = None if outputs is None else round(data.score(outputs, data.labels[indices]), 3)
         rows.append({**case._asdict(), "examples": len(indices), "scores": scores})
     return rows
-
-
-def _plain(model: nn.Module, data: Labelled) -> Tensor:
-    rows = [np.arange(start, min(start + 100, len(data.inputs))) for start in range(0, len(data.inputs), 100)]
-    outputs = _outputs(model, "train", data.inputs, rows)
-    assert outputs is not None
-    return outputs
 
 
 @torch.no_grad()
