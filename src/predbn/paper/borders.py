@@ -19,8 +19,10 @@ from .plans.cifar10 import METHODS
 from .runs import Runs
 from .series import EVERY, PREDICTION, TRAIN, Over, paired
 
+MAIN = "2 pixels, black"
+"""The border of the zoo's networks, which are the main set."""
 BORDERS = {"zero-4": "4 pixels, black", "reflect-4": "4 pixels, reflected"}
-"""The sets beside the zoo's, whose border is 2 black pixels, by the name of their folder, and what they are called."""
+"""The sets beside it, by the name of their folder, and what they are called."""
 
 
 def border_runs(runs: Runs) -> dict[str, Runs]:
@@ -31,18 +33,20 @@ def border_runs(runs: Runs) -> dict[str, Runs]:
 
 def _gains(runs: Runs) -> FigureVariant:
     """The gain in accuracy by severity: a box over the networks of each set."""
-    sets = {name: of_set for name, of_set in border_runs(runs).items() if METHODS in of_set.measured}
+    sets = {BORDERS[name]: of_set for name, of_set in border_runs(runs).items() if METHODS in of_set.measured}
     if not sets:
         raise NotMeasured("no set of the border study was measured")
+    if METHODS in runs.measured:
+        sets = {MAIN: runs, **sets}
     parts = []
     for name, of_set in sets.items():
         train, prediction = (
             series.values(of_set, "accuracy", EVERY).groupby(["severity", "model"], observed=True)["value"].mean()
             for series in (TRAIN, PREDICTION)
         )
-        parts.append((prediction - train).reset_index().assign(series=BORDERS[name]))
+        parts.append((prediction - train).reset_index().assign(series=name))
     values = pd.concat(parts, ignore_index=True).rename(columns={"model": "what"})
-    styles = [SeriesStyle(BORDERS[name], hue, False) for name, hue in zip(sets, HUES, strict=False)]
+    styles = [SeriesStyle(name, hue, False) for name, hue in zip(sets, HUES, strict=False)]
     title = "Gain of prediction-time BN in accuracy, by the border of the training crops"
     return FigureVariant(box_chart(values, "accuracy", styles, over="network").properties(title=title), styles)
 

@@ -21,7 +21,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from predbn.common import NotMeasured, PaperError
 from predbn.report import Figure, metric_info, save, variant_file_names, write_file
 
-from .borders import BORDER_FIGURE, BORDERS, border_runs, gain_difference
+from .borders import BORDER_FIGURE, BORDERS, MAIN, border_runs, gain_difference
 from .claims import Finding, Verdict
 from .experiment import FigureSpec
 from .experiments import EXPERIMENTS, plans_of
@@ -42,7 +42,6 @@ _BORDER_IDS = [id for id in EXPERIMENTS if id[0] == "C"]
 """The experiments whose claims are checked in the border study."""
 NOT_COMPARED = ("C2.3",)
 """Claims that say nothing by border: the studies measured this one with crops of four black pixels on every set."""
-ZOO = "the main set: 2 pixels, black"
 _FUNCTIONS = [name for name in vars(Values) if not name.startswith("_")]
 """What templates can call without a prefix."""
 _HEADING = re.compile(r"^## +([^\n]+)\n", re.MULTILINE)
@@ -108,7 +107,7 @@ def _environment(runs: Runs, folder: Path) -> jinja2.Environment:
     border_findings = {name: _by_id(verify(of_set, _BORDER_IDS)) for name, of_set in sets.items()}
     border_values = {name: Values(of_set, border_findings[name]) for name, of_set in sets.items()}
     measured_sets = [name for name, of_set in sets.items() if METHODS in of_set.measured]
-    zoo = {ZOO: values} if METHODS in runs.measured else {}
+    main = {MAIN: values} if METHODS in runs.measured else {}
     verdicts: dict[str, set[Verdict]] = {
         id: {of_set[id].verdict for of_set in (_by_id(findings), *(border_findings[name] for name in measured_sets))}
         for id in _by_id(findings)
@@ -135,7 +134,7 @@ def _environment(runs: Runs, folder: Path) -> jinja2.Environment:
         "PLANS": PLANS,
         "QUICK_WARNING": QUICK_WARNING,
         "Verdict": Verdict,
-        "border_sets": {**zoo, **{BORDERS[name]: border_values[name] for name in measured_sets}}
+        "border_sets": {**main, **{BORDERS[name]: border_values[name] for name in measured_sets}}
         if measured_sets
         else {},
         "border_claims": {id for id, found in verdicts.items() if len(found - {Verdict.UNMEASURED}) > 1},
