@@ -98,7 +98,7 @@ class AutoPredictor(Wrapper):
             raise AdaptationError("a batch norm layer predicts no classes; use predbn.adapt(layer, 'auto')")
         self.model = adapt(model, Auto(), **options)
         self.passes = strategy.passes
-        self.predbn_passes: str | None = None
+        self._masks: tuple[Tensor, Tensor] | None = None
         self.training = model.training
         self._has_warned = False
 
@@ -117,7 +117,7 @@ class AutoPredictor(Wrapper):
         if plain.classes is None:
             is_shifted = is_shifted.any(0)
         if not _is_needed(is_shifted, adaptation):
-            self._report(is_shifted, is_shifted)
+            self._keep(is_few=is_shifted, is_mixed=is_shifted)
             return plain.output
 
         is_few, few = torch.zeros_like(is_shifted), plain
@@ -132,7 +132,7 @@ class AutoPredictor(Wrapper):
         is_mixed, mixed = is_shifted & ~is_few, plain
         if _is_needed(is_mixed, adaptation):
             mixed = self._predict(BatchPass(adaptation), *_copied(given))
-        self._report(is_few, is_mixed)
+        self._keep(is_few, is_mixed)
         return _chosen(plain, (few, is_few), (mixed, is_mixed))
 
     def _predict(self, batch_pass: BatchPass, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Prediction:
@@ -150,12 +150,20 @@ class AutoPredictor(Wrapper):
             return _Prediction(batch_pass, output, Composition(shares, doubt), size)
         return _Prediction(batch_pass, output, None, None)
 
-    def _report(self, is_few: Tensor, is_mixed: Tensor) -> None:
-        """Keep for `describe` which pass predicted the batch; in graphs it is not known."""
+    @property
+    def predbn_passes(self) -> str | None:
+        """Which pass predicted the last batch, for `describe`; None before the first batch. Graphs do not change it."""
+        if self._masks is None:
+            return None
+        is_few, is_mixed = self._masks
+        names = {"plain": ~(is_few | is_mixed), "few": is_few, "mixed": is_mixed}
+        predicted = " and ".join(name for name, mask in names.items() if mask.any())
+        return f"The last batch was predicted by the pass '{predicted}'."
+
+    def _keep(self, is_few: Tensor, is_mixed: Tensor) -> None:
+        """The masks are read by `predbn_passes`, because reading them here would wait for a GPU."""
         if not _is_recorded(is_few):
-            names = {"plain": ~(is_few | is_mixed), "few": is_few, "mixed": is_mixed}
-            predicted = " and ".join(name for name, mask in names.items() if mask.any())
-            self.predbn_passes = f"The last batch was predicted by the pass '{predicted}'."
+            self._masks = is_few, is_mixed
 
     def _warn(self, reason: str) -> None:
         if not self._has_warned and not is_tracing():
