@@ -1,15 +1,14 @@
 """The figure and the table of the README.
 
-    python benchmarks/glance.py             # 20 minutes on one core; writes results/glance.json and docs/glance.png
-    python benchmarks/glance.py --figure    # half a minute: only what the figure shows
+    python benchmarks/glance.py             # a quarter of an hour; writes results/glance.json and docs/glance.png
     python benchmarks/glance.py --draw      # measures nothing: draws the figure from results/
     python benchmarks/glance.py --markdown  # measures nothing: prints the table from results/
 
 ResNet-20 networks that come with the package predict 500 CIFAR-10 test images in batches of 100, calibrated on 1,000
 other clean images without labels. The figure shows one of them, clean and under corruptions of severity 5, as trained
 and with `auto`. The table is the mean of three, clean and under all 19 corruptions of severity 3, with the images in
-random order and sorted by class. They were trained after the rule of `AutoPredictor` was fixed. The last row is that of
-`benchmarks/regret.py` for EfficientNet-Lite0, which was not used to develop it either.
+the order of the data set and sorted by class. They were trained after the rule of `AutoPredictor` was fixed. The last
+row is that of `benchmarks/regret.py` for EfficientNet-Lite0, which was not used to develop it either.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ from __future__ import annotations
 import base64
 import io
 import sys
+from typing import Any
 
 import altair as alt
 import pandas as pd
@@ -54,7 +54,7 @@ def accuracy(model: nn.Module, images: Tensor, labels: Tensor) -> float:
     return (predicted == labels).double().mean().item()
 
 
-def measure_table() -> None:
+def measured_table() -> list[dict[str, Any]]:
     """The accuracy of each network in each order under each shift, with each strategy."""
     data, clean = sample("test").take(range(COUNT)), sample("validation").images.split(BATCH)
     by_class = data.labels.argsort(stable=True)
@@ -71,7 +71,7 @@ def measure_table() -> None:
                 }
                 rows.append({"network": seed, "shift": shift, "order": order, "accuracy": scores})
         print(f"network {seed}", flush=True)
-    write_results(RESULT, {**read_results(RESULT), "table": rows})
+    return rows
 
 
 def markdown() -> str:
@@ -86,14 +86,18 @@ def markdown() -> str:
     ):
         scores = 100 * table[chosen].groupby("shift")[list(STRATEGIES)].mean()
         gain = t_mean((scores[AUTO] - scores["train"]).to_numpy())
-        interval = f" ({gain.low:+.1f} to {gain.high:+.1f})" if len(scores) > 1 else ""
-        lines.append([label, *(f"{scores[name].mean():.1f}" for name in STRATEGIES), f"{gain.estimate:+.1f}{interval}"])
+        interval = f" ({signed(gain.low)} to {signed(gain.high)})" if len(scores) > 1 else ""
+        lines.append([label, *(f"{scores[name].mean():.1f}" for name in STRATEGIES), signed(gain.estimate) + interval])
     path, unit = NATURAL
     (of_paintings,) = (row["scores"] for row in read_results(path)["units"][unit]["rows"] if row["order"] == "mixed")
-    gained = f"{of_paintings[AUTO] - of_paintings['train']:+.1f}"
+    gained = signed(of_paintings[AUTO] - of_paintings["train"])
     lines.append(["EfficientNet-Lite0, paintings", *(f"{of_paintings[name]:.1f}" for name in STRATEGIES), gained])
     headings = ["accuracy, %", *STRATEGIES.values(), "gain"]
-    return markdown_table(headings, lines).replace("| -", "| \N{MINUS SIGN}").replace("(-", "(\N{MINUS SIGN}")
+    return markdown_table(headings, lines)
+
+
+def signed(value: float) -> str:
+    return f"{value:+.1f}".replace("-", "\N{MINUS SIGN}")
 
 
 def measure() -> None:
@@ -107,7 +111,7 @@ def measure() -> None:
         with predbn.adapted(model, "auto"):
             scores[shift] = {WITHOUT: without, WITH: accuracy(model, images, data.labels)}
     environment = {"software": {"commit": git_commit(RESULTS), **package_versions()}, "hardware": hardware_of("cpu")}
-    write_results(RESULT, {**read_results(RESULT), "accuracy": scores, **environment})
+    write_results(RESULT, {"accuracy": scores, "table": measured_table(), **environment})
 
 
 def picture(shift: str) -> str:
@@ -160,6 +164,4 @@ if __name__ == "__main__":
         sys.exit()
     if "--draw" not in sys.argv:
         measure()
-        if "--figure" not in sys.argv:
-            measure_table()
     draw()

@@ -65,6 +65,16 @@ def test_training_again():
     assert "batch/0" not in words(kept)
 
 
+def test_a_compiled_network_is_trained_and_stored_like_any_other(tmp_path, monkeypatch):
+    compiled = []
+    monkeypatch.setattr(torch, "compile", lambda model, **options: compiled.append(model) or model)
+    for out, options in (("plain", []), ("compiled", ["--compile"])):
+        assert train("--out", out, *options).exit_code == 0
+    assert len(compiled) == 1
+    plain, other = (tmp_path / out / "resnet20-cifar10/batch/0.safetensors" for out in ("plain", "compiled"))
+    assert plain.read_bytes() == other.read_bytes()
+
+
 def test_the_border_is_in_the_card(tmp_path):
     changes = ["--recipe", "cosine", "--weight-decay", "1e-4", "--padding", "2", "--border", "reflect"]
     assert train("--out", "reflected", *changes).exit_code == 0

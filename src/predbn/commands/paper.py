@@ -128,7 +128,7 @@ def run_command(
           --weights resnet50.safetensors
       predbn paper run --plan mixtures-levels --device cuda
       predbn paper run --plan methods \\
-          --networks runs-borders/zero-2 --results results/cifar10/border-zero-2
+          --networks runs-reflect --results results/cifar10/border-reflect-4
     """
     from predbn.paper import CIFAR10, PLANS, Runs, TrainedNetworks, plans_of, run_plan
 

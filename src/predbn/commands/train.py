@@ -58,7 +58,7 @@ def train_cifar10_command(
     recipe: Annotated[str, typer.Option(help="tuned (the paper's, Adam) or cosine (SGD).")] = "tuned",
     compiled: Annotated[
         bool,
-        typer.Option("--compile", help="Compile the network: slow first steps, then up to twice as fast on a GPU."),
+        typer.Option("--compile", help="Compile the network: its first step then takes half a minute."),
     ] = False,
     at_once: Annotated[int, typer.Option(min=1, help="Networks trained side by side on the device.")] = 10,
     checkpoint_every: Checkpoints = 10,

@@ -89,8 +89,8 @@ def _shift_sentence(shifted: Sequence[LayerExamination], rows: Sequence[LayerExa
 
 def _remedy(reference: PredictionPair, data: PredictionPair) -> str:
     remedy = (
-        "the statistics of the data: predbn.calibrate(model, reference), where reference holds batches of the "
-        'reference, then predbn.adapt(model, "auto")'
+        "the statistics of the data: predbn.calibrate(model, loader), with batches of the reference, then "
+        'predbn.adapt(model, "auto")'
     )
     if _has_few_classes(reference, data):
         return f"{remedy}."

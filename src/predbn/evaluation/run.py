@@ -40,8 +40,8 @@ def evaluate(
     A run may be killed at any moment and started again with the same arguments: what is finished is kept, and the
     final tables are those of an uninterrupted run. `data`, `validation` and `models` (by their names in the plan) are
     objects in memory that replace what the plan names. `engine` says where units are computed, by default in this
-    process on the CPU. `progress` is whether to show a bar, or a function that is
-    called with how much is done, how much there is, and what was done last.
+    process on the CPU. `progress` is whether to show a bar, or a function that is called with how much is done, how
+    much there is, and what was done last.
     """
     engine = engine or InProcess()
     with showing_progress(progress, "evaluating") as report:

@@ -1,8 +1,8 @@
 """The border study: what the border of the training crops changes, with networks that differ in nothing else.
 
 Each set of networks (`predbn train cifar10 --padding … --border …`) has results of its own in `border-<name>` beside
-the plans of the zoo's networks, made by `predbn paper run --plan methods --networks …`. The claims on
-CIFAR-10 are checked on each set, as far as its plans were run. Sets without results are left out.
+the plans of the zoo's networks, made by `predbn paper run --plan methods --networks …`. The claims on CIFAR-10 are
+checked on each set, as far as its plans were run. Sets without results are left out.
 """
 
 from __future__ import annotations
